@@ -1,0 +1,1 @@
+"""What makes each data set, tiny model and preference set that the project uses."""
