@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint notebooks notebooks-build bench rebuild-models test-latest constraints clean
 
+# uv trusts its own list of certificates; behind a company's proxy the machine's list is the right one.
+export UV_SYSTEM_CERTS ?= 1
 VENV := .venv
 PY := $(VENV)/bin/python
 # A shell line that finds uv: the one on PATH, else the one that .tools/ready put into .tools.
