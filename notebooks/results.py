@@ -1,6 +1,7 @@
 """Write the results table of README.md from the runs' records.
 
-`python notebooks/results.py outputs README.md`: the table stands between the two marker lines below; everything else stays as it is.
+`python notebooks/results.py outputs README.md`: the table stands between the two marker lines below;
+everything else stays as it is.
 """
 
 import json
