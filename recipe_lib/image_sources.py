@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import re
 import time
 import urllib.parse
@@ -62,7 +61,7 @@ DEFAULT_SOURCE = Source()
 def resolve(value: Any, source: Source = DEFAULT_SOURCE) -> Any:
     """Unwrap `value` to bytes, a PIL picture or an array, reading files and addresses as `source` allows.
 
-    Raises RowError, OSError from the file system or the network, and RecursionError on a value that holds itself.
+    Raises RowError, and OSError from the file system or the network.
     """
     if isinstance(value, Image.Image) or is_array(value):
         return value
