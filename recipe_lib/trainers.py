@@ -1,0 +1,141 @@
+"""What a run needs around TRL's trainers: a clean stop on Ctrl-C, a log on disk, resuming, and the control run.
+
+    trainer = GRPOTrainer(..., callbacks=[LogToFile()])
+    trainers.train(trainer, resume=RESUME)
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+LOG_NAME = "train_log.jsonl"
+
+
+def train(trainer: Trainer, *, resume: bool = False) -> float:
+    """Train to the end, or until Ctrl-C, and return the seconds that took.
+
+    Ctrl-C (or Jupyter's stop button) ends the step in hand, saves a checkpoint, and raises KeyboardInterrupt with
+    the way to go on. A second Ctrl-C stops at once; what was saved before stays.
+
+    Args:
+        resume: go on from the last checkpoint in `args.output_dir`; where there is none, begin at the beginning.
+    """
+    folder = Path(trainer.args.output_dir)
+    checkpoint = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    if checkpoint:
+        print(f"Resuming from {checkpoint}")
+    elif resume:
+        print(f"Nothing to resume in {folder}: beginning at the beginning")
+    else:
+        (folder / LOG_NAME).unlink(missing_ok=True)
+    stop = _StopOnInterrupt()
+    trainer.add_callback(stop)
+    trainer.add_callback(_LogToFile())
+    started = time.perf_counter()
+    with stop:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    if stop.interrupted:
+        raise KeyboardInterrupt(
+            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}; "
+            f"checkpoint and {LOG_NAME} are in {folder}. Run again with RESUME=True to go on."
+        )
+    return time.perf_counter() - started
+
+
+class _StopOnInterrupt(TrainerCallback):
+    """Turn the first SIGINT into "save and stop after this step"; only the main thread may take signals."""
+
+    def __init__(self):
+        self.interrupted = False
+        self._previous = None
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_):
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _on_signal(self, signum, frame):
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        print("Interrupted: saving after this step. Interrupt again to stop at once.", flush=True)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.interrupted:
+            control.should_save = control.should_training_stop = True
+
+
+class _LogToFile(TrainerCallback):
+    """Append every logged line to `train_log.jsonl`, so that a killed run still leaves what it measured."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero and logs:
+            path = Path(args.output_dir) / LOG_NAME
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+
+
+def shuffled_within_groups(reward: Callable, num_generations: int, seed: int = 0) -> Callable:
+    """The control of a learning claim: the same rewards, dealt at random among the completions of each group.
+
+    Group means, spreads and the number of steps stay what they were; only the link between a completion and its
+    reward is cut. A gain that survives this did not come from the reward.
+
+    Args:
+        reward: a TRL reward function.
+        num_generations: completions a group, G in GRPO. Completions come group by group.
+        seed: of the shuffling. Rewards that share a seed are shuffled alike.
+    """
+    rng = np.random.default_rng(seed)
+
+    @functools.wraps(reward)
+    def shuffled(completions, **columns):
+        rewards = list(reward(completions=completions, **columns))
+        if len(rewards) % num_generations:
+            raise ValueError(f"{len(rewards)} rewards do not make whole groups of num_generations={num_generations}")
+        for start in range(0, len(rewards), num_generations):
+            group = rewards[start : start + num_generations]
+            rewards[start : start + num_generations] = [group[i] for i in rng.permutation(num_generations)]
+        return rewards
+
+    return shuffled
+
+
+# Field of the run record -> GRPOTrainer's logged name.
+_FIGURES = {
+    "reward_mean_last10": "reward",
+    "frac_reward_zero_std": "frac_reward_zero_std",
+    "clip_ratio_mean": "clip_ratio/region_mean",
+    "completion_length_mean": "completions/mean_length",
+    "completion_clipped_ratio": "completions/clipped_ratio",
+    "entropy_last": "entropy",
+}
+
+
+def run_figures(log_history: list[dict]) -> dict[str, float | None]:
+    """The method's figures for the run record: means over the steps; rewards and entropy at the end of training.
+
+    `frac_reward_zero_std` is the share of groups in which all rewards were equal, which teach nothing;
+    `completion_clipped_ratio` the share of completions that the length limit cut off. None where not logged.
+    """
+    figures: dict[str, float | None] = {}
+    for field, logged in _FIGURES.items():
+        values = [entry[logged] for entry in log_history if entry.get(logged) is not None]
+        last = {"reward_mean_last10": 10, "entropy_last": 1}.get(field, len(values))
+        figures[field] = float(np.mean(values[-last:])) if values else None
+    return figures
