@@ -6,6 +6,7 @@ record lie together in one folder, also when a cell fails.
 """
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -130,8 +131,9 @@ class ProgressOnly:
     """Takes the kernel's stderr and shows its progress bars (what rewrites a line) in the terminal."""
 
     def write(self, text: str) -> None:
-        if "\r" in text:
-            sys.stderr.write(text)
+        for line in io.StringIO(text, newline="\n"):
+            if "\r" in line:
+                sys.stderr.write(line)
 
     def flush(self) -> None:
         sys.stderr.flush()
