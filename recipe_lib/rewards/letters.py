@@ -1,0 +1,60 @@
+"""Multiple choice: which option a text picks, by letter, by letter and value, or by value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_ANY_LETTER = re.compile(
+    r"(?:the\s+)?(?:(?:answer|option|choice|选项?|答案)\s*(?:is|[:：是为])?\s*)?[(\[（]?\s*([A-Za-z])\s*[)\]）]?\s*[.:]?", re.I
+)
+_WITH_VALUE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?([A-Z])(?:[)\]]\s*[.:]?|[.:]|,(?=\s*[-\d\\]))\s*(\S.*)", re.DOTALL)
+_ALONE = re.compile(r"(?<![A-Za-z0-9_\\^'])([A-Z])(?![A-Za-z0-9_'^=])")
+# "A triangle", "I think": an article or a pronoun, unless the letter is what the sentence is about.
+_ABOUT = r"(?!\s+(?:is|was|because|since|as|has|shows?|matches|fits|would|must|and|or|but|than|are|seems|looks)\b)"
+_ARTICLE = re.compile(rf"[AI]{_ABOUT}\s+(?:[a-z]|\S+\s+[a-z])")
+_JOINED = re.compile(r"(?:\b(?:or|and|nor)|[,/&+]|或|和)\s*$", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\bnot|n't|\bneither|\bnor|\bexcept|\bexclude|不是|不选)(?:\s+(?:be|option|choice|answer))?$", re.I)
+
+
+def label_of(key: object) -> str:
+    """An option's key as it is compared: "(a)" and "A." are "A", 1 is "1"."""
+    return str(key).strip().strip("()[].:").strip().upper()
+
+
+def option_texts(options: Mapping | None) -> dict[str, str]:
+    """Options with plain labels; those without a text (tables fill missing ones with None) are left out."""
+    return {label_of(key): str(value) for key, value in (options or {}).items() if value is not None}
+
+
+def gold_letter(gold: str) -> tuple[str, str | None] | None:
+    """Letter and value of a gold such as "B", "(B)", "C. 154°"; None where it is no letter."""
+    match = re.fullmatch(r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?[(\[]?([A-Z])[)\]]?\s*[.:]?", gold.strip())
+    if match:
+        return match[1], None
+    match = _WITH_VALUE.fullmatch(gold.strip())
+    return (match[1], match[2]) if match else None
+
+
+def split_letter(text: str) -> tuple[str, str | None] | None:
+    """Letter and value of an answer that is a letter, or a letter with a value behind it ("C. 154°", "(C) 154°")."""
+    match = _ANY_LETTER.fullmatch(text)
+    if match:
+        return match[1].upper(), None
+    match = _WITH_VALUE.fullmatch(text)
+    return (match[1], match[2]) if match else None
+
+
+def letter_in_prose(text: str) -> str | None:
+    """The one letter that a sentence settles on; None where it names none, or several without deciding."""
+    found = []
+    for match in _ALONE.finditer(text):
+        before, after = text[max(0, match.start() - 40) : match.start()].rstrip(" ([*"), text[match.start() : match.end() + 40]
+        if not (_ARTICLE.match(after) or _DENIED.search(before)):
+            found.append((match[1], before, text[match.end() :]))
+    if not found:
+        return None
+    if len({letter for letter, _, _ in found}) == 1:
+        return found[0][0]
+    letter, before, after = found[-1]
+    return letter if not after.strip(" .!)*\n") and not _JOINED.search(before) else None

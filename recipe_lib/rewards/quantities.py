@@ -1,0 +1,135 @@
+"""Numbers with units, read from short texts: "130 cm", "$12,000", "2 h 30 min", "five cubes", "x = 3\\sqrt{2}"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from . import units
+from .exact import Unfit, Value, constant, evaluate, rational, spell_out
+
+_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_NUMBER_WORDS = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen twenty".split())}
+_NUMBER_WORDS |= {word: number for number, word in enumerate("零一二三四五六七八九十")} | {"两": 2}
+_NUMBER_WORD = re.compile(rf"({'|'.join(sorted(_NUMBER_WORDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
+_CURRENCY = re.compile(r"^(-?)\s*([¤¥€£])\s*")
+_APPROXIMATE = re.compile(r"^(?:\\approx|about|approximately|roughly|around|=)\s*", re.IGNORECASE)
+_LONG_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}")
+_UNIT_START = re.compile(r"[°%'\"¤¢¥€£Ω\u4e00-\u9fff]|(?<![A-Za-z\\])[A-Za-zμ]")
+_ASIDE = re.compile(r"\(\s*[A-Za-z ]*\)")
+_COMPOUND = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([°'\"]|[A-Za-z\u4e00-\u9fff]+)[\s,]*(?:and\s)?")
+_NOUN = re.compile(r"(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)(?:\s+(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)){0,7}")
+_CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}  # units only at the very end
+_EMPTY_NOUNS = {"is", "the", "answer", "in", "total", "altogether", "of", "are", "there", "long", "wide", "high", "only"}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An exact value with the unit and the noun that stood behind it, where there were any."""
+
+    value: Value
+    unit: units.Unit | None = None
+    noun: frozenset[str] = frozenset()
+    latex: str = field(default="", compare=False)
+    """How the value, without its unit, is shown to math-verify."""
+
+    def number(self) -> Fraction | None:
+        """The value as a Fraction in the unit that was written, or None where it holds roots or symbols."""
+        return rational(self.value)
+
+
+def parse_quantity(text: str) -> Quantity | None:
+    """The quantity that the whole of a cleaned `text` states, or None."""
+    text = _APPROXIMATE.sub("", text).strip()
+    word = _NUMBER_WORD.match(text)
+    if word:
+        text = f"{_NUMBER_WORDS[word.group().lower()]} {text[word.end() :]}".strip()
+    unit, currency = None, _CURRENCY.match(text)
+    if currency:
+        unit, text = units.parse_unit(currency[2]), currency[1] + text[currency.end() :]
+    if not _UNIT_START.search(text):
+        value = _exact(text)
+        if value is not None:
+            return Quantity(value, unit, latex=spell_out(text))
+    found = _with_unit(text, unit) or _compound(text)
+    if found or _LONG_WORD.search(text):
+        return found
+    value = _exact(text)
+    return None if value is None else Quantity(value, unit, latex=spell_out(text))
+
+
+def same_quantity(gold: Quantity, answer: Quantity) -> bool:
+    """Equal values in agreeing units; a unit or noun on one side only is no contradiction."""
+    if gold.noun and answer.noun and not (gold.noun <= answer.noun or answer.noun <= gold.noun):
+        return False
+    if gold.unit and answer.unit:
+        if not units.agree(gold.unit, answer.unit):
+            return False
+        return _scaled(gold.value, gold.unit.factor) == _scaled(answer.value, answer.unit.factor)
+    if gold.value == answer.value:
+        return True
+    # 50% is 50 and is 0.5: the sign may be left out on either side, or be worked into the number.
+    if gold.unit == units.PERCENT and answer.unit is None:
+        return _scaled(gold.value, Fraction(1, 100)) == answer.value
+    return answer.unit == units.PERCENT and gold.value == _scaled(answer.value, Fraction(1, 100))
+
+
+def _scaled(value: Value, factor: Fraction) -> Value:
+    return {key: coefficient * factor for key, coefficient in value.items()}
+
+
+def _exact(text: str) -> Value | None:
+    try:
+        return evaluate(text)
+    except (Unfit, RecursionError):
+        return None
+
+
+def _with_unit(text: str, unit: units.Unit | None) -> Quantity | None:
+    """A value, then a unit or a noun, which may begin at any letter or unit sign."""
+    for start in [match.start() for match in _UNIT_START.finditer(text, 1)][:12]:
+        value = _exact(text[:start].strip())
+        if value is None:
+            continue
+        rest = _ASIDE.sub("", text[start:]).strip(" .,;-")
+        found = _attach(value, rest, unit, spaced=text[start - 1].isspace())
+        if found:
+            return replace(found, latex=spell_out(text[:start].strip()))
+    return None
+
+
+def _attach(value: Value, rest: str, unit: units.Unit | None, spaced: bool) -> Quantity | None:
+    if not rest or units.is_generic(rest):
+        return Quantity(value, unit)
+    found = units.parse_unit(rest)
+    if found:
+        return Quantity(value, found)
+    words = rest.split()
+    for count in range(min(3, len(words) - 1), 0, -1):  # "5 cm long", "5 square metres in all"
+        found = units.parse_unit(" ".join(words[:count]))
+        tail = " ".join(words[count:])
+        if found and words[count - 1] not in _CONFUSABLE and _NOUN.fullmatch(tail):
+            return Quantity(value, found)
+    # "2ab" and "2 x" are algebra, not two of something.
+    if not _NOUN.fullmatch(rest) or not (rest[0] > "z" or (spaced and (len(words[0]) > 2 or rest[:2] in _EMPTY_NOUNS))):
+        return None
+    noun = {word.lower().removesuffix("s") for word in words} - _EMPTY_NOUNS - {"i"}
+    return Quantity(value, unit, frozenset(noun))
+
+
+def _compound(text: str) -> Quantity | None:
+    """ "2 h 30 min", "30°15'": at least two parts of one dimension."""
+    position, total, first = 0, Fraction(0), None
+    parts = 0
+    while position < len(text):
+        match = _COMPOUND.match(text, position)
+        unit = units.parse_unit(match[2]) if match else None
+        if unit is None or len(match[1]) > 50 or (first and unit.dimension != first.dimension):
+            return None
+        first = first or unit
+        total += Fraction(match[1]) * unit.factor
+        position, parts = match.end(), parts + 1
+    if parts < 2:
+        return None
+    return Quantity(constant(total / first.factor), first)

@@ -1,0 +1,123 @@
+r"""From what a model wrote to the one value that it states, and whether that is the gold's.
+
+The readings of a text are tried from the most to the least literal: all of it, its last line, what follows "the answer
+is", what follows the last "=" or "is", and a sentence with a single number in it. The first that has a value counts.
+A text that names several values without deciding ("5 or 6") has none: hedging must not pay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..answer_format import STYLES, answer_region, extract_answer, last_box
+from .clean import clean, strip_ends
+from .quantities import Quantity, parse_quantity
+from .units import parse_unit
+from .values import Formula, Group, Judge, Named, Typed, Words, plain_words, read, same
+
+MAX_ANSWER = 800  # characters: of longer answers the end is read
+_STATED = re.compile(r"(?:\b(?:answer|result|solutions?)\b(?:\s+(?:is|are|would be|must be))?|答案)\s*[:=是为]?\s*", re.I)
+_COPULA = re.compile(r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?)\b|'s\b|\\approx|[:是为]|有)\s*", re.IGNORECASE)
+_CLAUSE_END = re.compile(r"[.。!?;]\s|\n|,?\s+(?:because|since|so|as|which|when|where|but)\b|\s*\\approx")
+_DENIAL = re.compile(r"\b(?:not|cannot|never|neither|nor|unless)\b|n't\b|[不没]", re.IGNORECASE)
+_LEADING_WORDS = re.compile(r"(?:(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)[,:]?\s*)+?(?=[-+]?[\d.\\¤¥€£(])")
+_LABEL = re.compile(r"^\(?[A-Z][.):]\)?\s+(?=\S)")
+_YES_NO = re.compile(r"(yes|no|true|false)\b(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE)
+
+
+def answer_text(text: str, style: str, think_prefilled: bool) -> str | None:
+    """The answer that the format holds; a unit that stands behind its box is part of it."""
+    region = answer_region(text, style, think_prefilled)
+    return None if region is None else _unbox(region)
+
+
+def gold_text(gold: str) -> str:
+    """The answer inside a gold: its answer block, its last box, what follows "####" or "the answer is", or all of it."""
+    if "<answer>" in gold:
+        gold = extract_answer(gold, next(iter(STYLES))) or ""
+    elif last_box(gold):
+        gold = _unbox(gold)
+    elif "####" in gold:
+        gold = gold.rpartition("####")[2]
+    stated = list(_STATED.finditer(gold))
+    if stated and stated[-1].group().rstrip().lower() not in ("answer", "result", "solution", "solutions"):
+        return gold[stated[-1].end() :]
+    return gold
+
+
+def states(gold: Typed, text: str, judge: Judge) -> tuple[bool, str]:
+    """Whether a cleaned answer states the gold's value, and by which path that was found."""
+    if isinstance(gold, Words):
+        return _states_words(gold, text), "words"
+    for reading in readings(text):
+        value = read(reading)
+        if value is None or isinstance(value, Words):
+            continue
+        if isinstance(value, Group) and _has_words(value) and not (isinstance(gold, Group) and _has_words(gold)):
+            continue
+        return same(gold, value, judge), _path(gold, value)
+    return False, "no value found"
+
+
+def readings(text: str) -> Iterator[str]:
+    """Cleaned parts of `text` that may be the answer, the most literal first."""
+    yield text
+    text = _LABEL.sub("", text)
+    if "\n" in text:
+        yield strip_ends(text.rpartition("\n")[2])
+        text = " ".join(text.split())
+    yield from _tail(text, _STATED)
+    if _DENIAL.search(text):
+        return
+    before, equals, after = text.rpartition("=")
+    if equals and not (after.strip() == "0" and re.search(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", before)):
+        yield strip_ends(_CLAUSE_END.split(after, maxsplit=1)[0])
+    yield from _tail(text, _COPULA)
+    sentence = _LEADING_WORDS.match(text)
+    rest = text[sentence.end() :] if sentence else text
+    first, *others = _CLAUSE_END.split(rest, maxsplit=1)
+    if not any(re.search(r"\d", other) for other in others):
+        yield strip_ends(first)
+
+
+def _tail(text: str, pattern: re.Pattern) -> Iterator[str]:
+    last = None
+    for last in pattern.finditer(text):
+        pass
+    if last is not None and last.end() < len(text):
+        tail = text[last.end() :]
+        yield strip_ends(tail)
+        yield strip_ends(_CLAUSE_END.split(tail, maxsplit=1)[0])
+
+
+def _unbox(region: str) -> str:
+    box = last_box(region)
+    if box is None:
+        return region
+    content, after = box[0], re.split(r"[\n.。]", clean(box[1][:60]), maxsplit=1)[0]
+    unit = after.split(" ")[0] if parse_unit(after) is None else after
+    quantity = parse_quantity(clean(content)) if unit and parse_unit(unit) else None
+    return f"{content} {unit}" if quantity and quantity.unit is None else content
+
+
+def _states_words(gold: Words, text: str) -> bool:
+    wanted = plain_words(gold.text)
+    if wanted in ("yes", "no", "true", "false"):
+        start = _YES_NO.match(text)
+        if start:
+            return start[1].lower() == wanted
+    return any(plain_words(reading) == wanted for reading in readings(text))
+
+
+def _has_words(group: Group) -> bool:
+    return any(isinstance(item, Words) for item in group.items)
+
+
+def _path(gold: Typed, answer: Typed) -> str:
+    kinds = {type(gold), type(answer)}
+    if Formula in kinds:
+        return "formula"
+    if Group in kinds:
+        return "group"
+    return "named value" if Named in kinds else "number" if kinds == {Quantity} else "mixed"
