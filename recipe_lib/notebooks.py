@@ -163,6 +163,7 @@ def execute(notebook: Any, copy: Path, values: dict[str, Any], timeout: int | No
                 output_path,
                 parameters=values,
                 kernel_name=KERNEL,
+                language="python",
                 progress_bar={"desc": copy.stem},
                 stderr_file=ProgressOnly(),
                 execution_timeout=timeout,

@@ -131,7 +131,8 @@ def test_a_failing_cell_leaves_the_copy_and_no_old_figures(tmp_path, root):
     out.mkdir()
     (out / "metrics.json").write_text("{}")
     os.utime(out / "metrics.json", (0, 0))
-    path = write_notebook(tmp_path, PARAMETERS, 'print("before")', '1 / 0\nprint("never")', 'print("after")')
+    sources = (PARAMETERS, 'print("before")', '1 / 0\nprint("never")', 'print("after")')
+    path = write_notebook(tmp_path, *sources, metadata={})  # as editors may leave it
     run = subprocess.run(command(path, "--output-dir", out), cwd=root, capture_output=True, text=True)
     assert run.returncode == 1
     assert "error: cell In [4] failed: ZeroDivisionError: division by zero" in run.stderr
