@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -120,11 +120,16 @@ def test_tree_faults_are_found(script, tmp_path):
     large.write_bytes(bytes(6 * 2**20 + 1))
     ran = new_code_cell("1", execution_count=1)
     nbformat.write(new_notebook(cells=[ran]), tmp_path / "ran.ipynb")
+    printed = new_code_cell("1", outputs=[new_output("stream", text="1")])
+    nbformat.write(new_notebook(cells=[printed]), tmp_path / "printed.ipynb")
     nbformat.write(new_notebook(cells=[], metadata={"widgets": {}}), tmp_path / "widgets.ipynb")
-    found = [faults(tmp_path / name) for name in ("a.txt", "large.bin", "ran.ipynb", "widgets.ipynb")]
-    assert [len(lines) for lines in found] == [1, 1, 1, 1]
+    found = [
+        faults(tmp_path / name)
+        for name in ("a.txt", "large.bin", "ran.ipynb", "widgets.ipynb", "printed.ipynb")
+    ]
+    assert [len(lines) for lines in found] == [1, 1, 1, 1, 1]
     assert "registry host" in found[0][0] and "6.0 MB" in found[1][0]
-    assert "outputs" in found[2][0] and "widgets" in found[3][0]
+    assert "outputs" in found[2][0] and "widgets" in found[3][0] and "outputs" in found[4][0]
     large.write_bytes(bytes(6 * 2**20))
     assert faults(large) == []
 
@@ -182,18 +187,23 @@ def make_on_a_bare_machine(
     return subprocess.run(["make", target], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def test_a_machine_without_a_usable_python_is_told_so(root, tmp_path):
-    run = make_on_a_bare_machine(root, tmp_path, ".tools/ready", python3="exit 1")
+def python_without_modules(version: tuple[int, int]) -> str:
+    """A shell script that answers `-c` as a Python of that version would, and has neither pip nor venv."""
+    code = f"import sys; sys.version_info = {version}; sys.executable = sys.argv[2]; exec(sys.argv[1])"
+    run = f'exec {sys.executable} -c "{code}" "$2" "$0"'
+    return f'case "$1" in -c) {run};; *) echo "No module named $2"; exit 1;; esac'
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 14)])
+def test_a_machine_without_a_usable_python_is_told_so(root, tmp_path, version):
+    run = make_on_a_bare_machine(root, tmp_path, ".tools/ready", python3=python_without_modules(version))
     assert run.returncode != 0
     assert "error: no Python 3.11, 3.12 or 3.13 on PATH" in run.stderr
 
 
-def test_a_python_that_cannot_install_uv_is_told_so(root, tmp_path):
-    """It answers as a good version, but has neither pip nor venv."""
-    python = (
-        'case "$1 $2" in "-c "*print*) echo "$0";; "-c "*) ;; *) echo "No module named $2"; exit 1;; esac'
-    )
-    run = make_on_a_bare_machine(root, tmp_path, ".tools/ready", python3=python)
+@pytest.mark.parametrize("version", [(3, 11), (3, 13)])
+def test_a_python_that_cannot_install_uv_is_told_so(root, tmp_path, version):
+    run = make_on_a_bare_machine(root, tmp_path, ".tools/ready", python3=python_without_modules(version))
     assert run.returncode != 0
     assert "error: cannot install uv (No module named venv); mend with:" in run.stderr
     assert not (tmp_path / ".tools" / "ready").exists()

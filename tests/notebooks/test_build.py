@@ -200,8 +200,9 @@ def test_results_table(script, tmp_path):
     assert "| 500 | 40.0 % | 75.0 % | +35.0 (30.0 to 40.0) | 120 s |" in second
     text = f"a\n{results.START}\nold\n{results.END}\nb\n"
     assert results.insert(text, "new") == f"a\n{results.START}\nnew\n{results.END}\nb\n"
-    with pytest.raises(ValueError, match="results:start"):
-        results.insert("no markers", "new")
+    for wrong in ("no markers", text + results.START, text + results.END, text.replace(results.START, "")):
+        with pytest.raises(ValueError, match="results:start"):
+            results.insert(wrong, "new")
 
 
 def test_notebooks_are_valid(root):
