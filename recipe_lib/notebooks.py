@@ -169,9 +169,9 @@ def execute(notebook: Any, copy: Path, values: dict[str, Any], timeout: int | No
                 execution_timeout=timeout,
             )
     except papermill.PapermillExecutionError as error:
-        if error.ename == "KeyboardInterrupt":
-            return "interrupted"
         cause = error.evalue.partition("\n")[0]
+        if error.ename == "KeyboardInterrupt":
+            return f"interrupted: {cause}" if cause else "interrupted"
         return f"cell In [{error.exec_count}] failed: {error.ename}: {cause}"
     except CellTimeoutError:
         return f"a cell took longer than --timeout {timeout} seconds"

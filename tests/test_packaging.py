@@ -91,9 +91,7 @@ def test_every_import_is_a_declared_dependency(root, declared, folders):
             siblings = {file.stem for file in path.parent.glob("*.py")}
             for module in imported(path) - own - siblings:
                 candidates = {canonicalize_name(name) for name in distributions.get(module, [module])}
-                assert candidates & allowed, (
-                    f"{path.relative_to(root)} imports {module}, which is not declared"
-                )
+                assert candidates & allowed, f"{path.relative_to(root)} imports {module}, which is not declared"
                 seen += 1
     assert seen
 
@@ -123,10 +121,7 @@ def test_tree_faults_are_found(script, tmp_path):
     printed = new_code_cell("1", outputs=[new_output("stream", text="1")])
     nbformat.write(new_notebook(cells=[printed]), tmp_path / "printed.ipynb")
     nbformat.write(new_notebook(cells=[], metadata={"widgets": {}}), tmp_path / "widgets.ipynb")
-    found = [
-        faults(tmp_path / name)
-        for name in ("a.txt", "large.bin", "ran.ipynb", "widgets.ipynb", "printed.ipynb")
-    ]
+    found = [faults(tmp_path / name) for name in ("a.txt", "large.bin", "ran.ipynb", "widgets.ipynb", "printed.ipynb")]
     assert [len(lines) for lines in found] == [1, 1, 1, 1, 1]
     assert "registry host" in found[0][0] and "6.0 MB" in found[1][0]
     assert "outputs" in found[2][0] and "widgets" in found[3][0] and "outputs" in found[4][0]
@@ -171,9 +166,7 @@ def test_make_help_lists_the_targets(root):
     assert set(wanted.split()) <= set(listed)
 
 
-def make_on_a_bare_machine(
-    root: Path, folder: Path, target: str, **programs: str
-) -> subprocess.CompletedProcess:
+def make_on_a_bare_machine(root: Path, folder: Path, target: str, **programs: str) -> subprocess.CompletedProcess:
     """`make target` beside a copy of the Makefile, with a PATH of shell basics and the given scripts."""
     (folder / "bin").mkdir()
     for name in ("bash", "make", "ls", "head", "mkdir", "touch", "tail", "cat"):
@@ -219,9 +212,7 @@ def test_ci_runs_make_test_and_passes_its_exit_code_on(root, tmp_path):
     stub.write_text('#!/bin/sh\necho "make $* in $PWD"\nexit 3\n')
     stub.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    run = subprocess.run(
-        ["bash", root / ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    run = subprocess.run(["bash", root / ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 3 and run.stdout == f"make test in {root}\n"
 
 

@@ -181,10 +181,7 @@ def test_skeleton_faults_are_named(build, tree, old, new, fault):
 
 def test_skeleton_of_a_notebook_that_trains_nothing(build, tree):
     assert faults(build, tree, "trainer.train()", "pass") == ""
-    assert (
-        faults(build, tree, "# ## Train\n\n# %%\ntrainer.train()\n\n# %% [markdown]\n# ## Evaluate", "# x")
-        == ""
-    )
+    assert faults(build, tree, "# ## Train\n\n# %%\ntrainer.train()\n\n# %% [markdown]\n# ## Evaluate", "# x") == ""
     assert "sections are" in faults(build, tree, "# ## Train\n", "# x\n")  # it trains without such a section
 
 

@@ -72,9 +72,7 @@ def test_notebooks_are_found_by_name_number_and_path(tmp_path, monkeypatch):
         (["-p", "OUTPUT_DIR", "a", "--output-dir", "b"], "name two folders"),
     ],
 )
-def test_mistakes_are_refused_before_a_kernel_starts(
-    tmp_path, monkeypatch, capsys, no_kernel, arguments, message
-):
+def test_mistakes_are_refused_before_a_kernel_starts(tmp_path, monkeypatch, capsys, no_kernel, arguments, message):
     monkeypatch.chdir(tmp_path)
     Path("a_file").touch()
     assert notebooks.main([str(write_notebook(tmp_path, PARAMETERS)), *arguments]) == 2
@@ -88,9 +86,7 @@ def test_notebooks_that_cannot_be_run_are_refused(tmp_path, capsys, no_kernel):
         assert notebooks.main([str(path), *arguments, "--output-dir", str(tmp_path / "out")]) == 2
         return capsys.readouterr().err
 
-    assert "no cell tagged `parameters`" in refusal(
-        write_notebook(tmp_path, PARAMETERS, tags=()), "-p", "A", "1"
-    )
+    assert "no cell tagged `parameters`" in refusal(write_notebook(tmp_path, PARAMETERS, tags=()), "-p", "A", "1")
     assert "not a literal" in refusal(write_notebook(tmp_path, "A = open"), "-p", "A", "1")
     foreign = {"kernelspec": {"name": "ir", "display_name": "R", "language": "R"}}
     assert "asks for the kernel 'ir'" in refusal(write_notebook(tmp_path, PARAMETERS, metadata=foreign))
@@ -159,7 +155,7 @@ def test_time_out_and_dead_kernel(tmp_path, root):
 @pytest.mark.slow
 def test_interrupt_reaches_the_running_cell(tmp_path, root):
     cell = "import time\ntry:\n    open('started', 'w')\n    time.sleep(60)\n"
-    cell += "except KeyboardInterrupt:\n    print('saved')\n    raise"
+    cell += "except KeyboardInterrupt:\n    print('saved')\n    raise KeyboardInterrupt('go on with RESUME')"
     path = write_notebook(tmp_path, PARAMETERS, cell, 'print("after")')
     environment = os.environ | {"PYTHONPATH": str(root)}
     run = subprocess.Popen(
@@ -175,5 +171,5 @@ def test_interrupt_reaches_the_running_cell(tmp_path, root):
         time.sleep(0.1)
     run.send_signal(signal.SIGINT)
     error = run.communicate(timeout=60)[1]
-    assert run.returncode == 1 and "error: interrupted" in error
+    assert run.returncode == 1 and "error: interrupted: go on with RESUME;" in error
     assert printed(tmp_path / "out" / "given.ipynb") == "saved\n"

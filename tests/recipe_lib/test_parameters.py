@@ -90,9 +90,7 @@ def test_fitting_values(declared, name, value, result):
     ],
 )
 def test_values_of_another_type_are_refused(declared, name, value):
-    with pytest.raises(
-        ValueError, match=rf"^{name} takes {declared[name].type.__name__} .*{type(value).__name__}"
-    ):
+    with pytest.raises(ValueError, match=rf"^{name} takes {declared[name].type.__name__} .*{type(value).__name__}"):
         fit(declared[name], value)
 
 
@@ -124,9 +122,7 @@ def test_injected_values_are_checked_and_converted():
 
 
 def test_unknown_name_lists_the_known():
-    with pytest.raises(
-        ValueError, match=r"unknown parameter MAX_STEP; did you mean MAX_STEPS\? Known: LIMIT, LR"
-    ):
+    with pytest.raises(ValueError, match=r"unknown parameter MAX_STEP; did you mean MAX_STEPS\? Known: LIMIT, LR"):
         check_parameters(session(CELL, "# Parameters\nMAX_STEP = 3\n"))
 
 
@@ -164,9 +160,7 @@ def test_plain_papermill(tmp_path):
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         return run.returncode, run.stdout + run.stderr
 
-    code, output = papermill(
-        tagged, python3, "-p", "PUSH_TO_HUB", "false", "-p", "LR", "1", "-p", "MAX_STEPS", "3"
-    )
+    code, output = papermill(tagged, python3, "-p", "PUSH_TO_HUB", "false", "-p", "LR", "1", "-p", "MAX_STEPS", "3")
     assert code == 0 and "values True 3 1.0 auto None" in output
     code, output = papermill(tagged, python3, "-p", "MAX_STEP", "3")
     assert code != 0 and "ValueError: unknown parameter MAX_STEP; did you mean MAX_STEPS?" in output

@@ -49,9 +49,7 @@ def test_a_run_that_measures_nothing_has_nulls(tmp_path):
 def test_numpy_values_and_tuples_become_plain(tmp_path):
     odd = MEASURED | {"gain": np.float32(0.35), "n_eval": np.int64(500), "gain_ci95": (np.float64(0.3), 0.4)}
     odd["accuracy_before"], odd["accuracy_after"] = np.float64(0.4), np.float64(0.75)
-    record = json.loads(
-        write_record(tmp_path, **odd, curve=[np.float32(0.5)], parts={"a": np.int32(2)}).read_text()
-    )
+    record = json.loads(write_record(tmp_path, **odd, curve=[np.float32(0.5)], parts={"a": np.int32(2)}).read_text())
     assert record["n_eval"] == 500 and record["gain_ci95"] == [0.3, 0.4]
     assert record["curve"] == [0.5] and record["parts"] == {"a": 2}
 
