@@ -48,7 +48,12 @@ STYLES: dict[str, Style] = {
         "Reason first, then give only the final answer, in exactly this form:",
         "<think> two and three make five </think><answer> 5 </answer>",
         good=("<think>a</think>\n<answer>3</answer>\n", "<think>1.\n2.</think><answer>B</answer><|im_end|>"),
-        bad=("5", "<answer>3</answer><think>a</think>", "<think></think><answer>3</answer>", "<think>a</think><answer>3"),
+        bad=(
+            "5",
+            "<answer>3</answer><think>a</think>",
+            "<think></think><answer>3</answer>",
+            "<think>a</think><answer>3",
+        ),
     ),
     "think": _style(
         "Reason first, then state the final answer, in this form:",

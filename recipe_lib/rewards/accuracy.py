@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from .clean import clean
 from .contract import check_column
 from .quantities import Quantity
 from .reading import MAX_ANSWER, answer_text, gold_text, states
-from .values import Formula, Group, Named, Typed, plain_words, read, same
+from .values import Formula, Group, Named, Typed, Words, plain_words, read, same
 
 DEADLINE = 1.0  # seconds of math-verify for one verdict
 
@@ -141,7 +142,8 @@ def read_gold(gold: str, options: tuple[tuple[str, str], ...] = (), deadline: fl
         return Gold(_label_by_value(text, value, labels), value) if value else None
     if letter:
         return Gold(letter[0], read(clean(letter[1])) if letter[1] else None)
-    value = read(text)
+    small = re.fullmatch(r"[(\[]?([a-z])[)\]]?", text)
+    value = Words(small[1]) if small else read(text)
     if value is None or (_formulas(value) and not _readable(value, deadline)):
         return None
     return Gold(None, value)
@@ -194,8 +196,12 @@ def _contradicts(target: Gold, stated: Typed, options: dict[str, str], asker: _A
 def _names_option(target: Gold, text: str, options: dict[str, str]) -> bool:
     """Whether a sentence holds the words of the gold's option and of no other that is not part of it."""
     sentence = f" {plain_words(text)} "
-    named = {label: words for label, option in options.items() if f" {(words := plain_words(clean(option)))} " in sentence}
-    longest = [a for a, words in named.items() if not any(words != w and f" {words} " in f" {w} " for w in named.values())]
+    named = {
+        label: words for label, option in options.items() if f" {(words := plain_words(clean(option)))} " in sentence
+    }
+    longest = [
+        a for a, words in named.items() if not any(words != w and f" {words} " in f" {w} " for w in named.values())
+    ]
     return longest == [target.label] and not options[target.label].strip().isdigit()
 
 

@@ -36,28 +36,38 @@ _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathit|mathsf|mathtt|mbox|hbox|operatorname|bm|boldsymbol"
     r"|underline|emph)\s*\{([^{}]*)\}"
 )
+# What must be in the text, the pattern, its replacement; in this order.
 _REWRITES = [
-    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits)(?![A-Za-z])\s*"), ""),
-    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\\frac\s*(\d)\s*(\d)"), r"\\frac{\1}{\2}"),
-    (re.compile(r"\\frac\s*(\{[^{}]*\})\s*(\d)"), r"\\frac\1{\2}"),
-    (re.compile(r"\\frac\s*(\d)\s*\{"), r"\\frac{\1}{"),
-    (re.compile(r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|°|\{\s*(?:\\circ|\\degree|°)\s*\})|\\degree(?![A-Za-z])"), "°"),
-    (re.compile(r"\^\s*\{?\s*\\prime\s*\}?"), "'"),
-    (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le "),
-    (re.compile(r"\\(?:geq|geqslant)(?![A-Za-z])"), r"\\ge "),
-    (re.compile(r"\\ne(?:q)?(?![A-Za-z])"), r"\\ne "),
-    (re.compile(r"\\(?:varnothing)(?![A-Za-z])"), r"\\emptyset "),
-    (re.compile(r"\{,\}|(?<=\d)\\,(?=\d{3})"), ","),
-    (re.compile(r"\\(?:[,;:!> ]|q?quad(?![A-Za-z]))|~"), " "),
-    (re.compile(r"\\([()\[\]])"), " "),
-    (re.compile(r"\\([%#&_])"), r"\1"),
-    (re.compile(r"(?<=\d)\s*(?:[x*]|\\times|\\cdot)\s*(?=10\s*\^)"), "*"),
-    (re.compile(r"(?<=[\w)])\*\*(?=[\d(-])"), "^"),
-    (re.compile(r"\*\*|__|`"), ""),
-    (re.compile(r"<="), r"\\le "),
-    (re.compile(r">="), r"\\ge "),
-    (re.compile(r"[ \t\f\v]+"), " "),
+    (trigger, re.compile(pattern), replacement)
+    for trigger, pattern, replacement in [
+        ("<", r"<sup>(.{1,20}?)</sup>", r"^{\1}"),
+        ("<", r"</?(?:b|i|strong|em|sub|p|br|span|div|u)\s*/?>", " "),
+        ("\\", r"\\(?:left|right|[bB]igg?|displaystyle|textstyle|limits)(?![A-Za-z])\s*", ""),
+        ("\\", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        ("\\", r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+        ("\\", r"\\frac\s*(\{[^{}]*\})\s*(\d)", r"\\frac\1{\2}"),
+        ("\\", r"\\frac\s*(\d)\s*\{", r"\\frac{\1}{"),
+        ("^", r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|°|\{\s*(?:\\circ|\\degree|°)\s*\})", "°"),
+        ("\\", r"\\degree(?![A-Za-z])", "°"),
+        ("^", r"\^\s*\{?\s*\\prime\s*\}?", "'"),
+        ("\\", r"\\leq(?:slant)?(?![A-Za-z])", r"\\le "),
+        ("\\", r"\\geq(?:slant)?(?![A-Za-z])", r"\\ge "),
+        ("\\", r"\\neq?(?![A-Za-z])", r"\\ne "),
+        ("\\", r"\\varnothing(?![A-Za-z])", r"\\emptyset "),
+        (",", r"\{,\}|(?<=\d)\\,(?=\d{3})", ","),
+        ("\\", r"\\(?:[,;:!> ]|q?quad(?![A-Za-z]))", " "),
+        ("~", r"~", " "),
+        ("\\", r"\\([()\[\]])", " "),
+        ("\\", r"\\([%#&_])", r"\1"),
+        ("^", r"(?<=\d)\s*(?:[x*]|\\times|\\cdot)\s*(?=10\s*\^)", "*"),
+        ("**", r"(?<=[\w)])\*\*(?=[\d(-])", "^"),
+        ("**", r"\*\*", ""),
+        ("__", r"__", ""),
+        ("`", r"`", ""),
+        ("<=", r"<=", r"\\le "),
+        (">=", r">=", r"\\ge "),
+        (" ", r"[ \t\f\v]+", " "),
+    ]
 ]
 _CURRENCY = re.compile(r"(?:US)?\\\$|(?:US)\$|^\$(?=\s*-?[\d.,]+(?:[^$]*)$)")
 _PLAIN = re.compile(r"[A-Za-z0-9 .-]*")
@@ -93,11 +103,12 @@ def strip_ends(text: str) -> str:
 
 
 def _rewrite(text: str) -> str:
-    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPTS) + "}", text)
-    text = _VULGAR_FRACTION.sub(" ", text).translate(_CHARACTERS)
     if not text.isascii():
+        text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPTS) + "}", text)
+        text = _VULGAR_FRACTION.sub(" ", text).translate(_CHARACTERS)
         text = unicodedata.normalize("NFKC", text).translate(_CHARACTERS)
-    text = _CURRENCY.sub("¤", text.strip()).replace("$", " ").replace("\\$", " ")
+    if "$" in text:
+        text = _CURRENCY.sub("¤", text.strip()).replace("$", " ")
     if "√" in text:
         text = _UNICODE_ROOT.sub(lambda root: "\\sqrt" + ("{" + root.group(1) + "}" if root.group(1) else ""), text)
         text = re.sub(r"\\sqrt\(([^()]*)\)", r"\\sqrt{\1}", text)
@@ -106,6 +117,7 @@ def _rewrite(text: str) -> str:
             text, changed = _TEXT_COMMAND.subn(r" \1 ", text)
             if not changed:
                 break
-    for pattern, replacement in _REWRITES:
-        text = pattern.sub(replacement, text)
+    for trigger, pattern, replacement in _REWRITES:
+        if trigger in text:
+            text = pattern.sub(replacement, text)
     return text

@@ -12,9 +12,13 @@ def check_column(name: str, column: object, count: int, kind: type | None = None
         ValueError: names the column, both lengths, or the row and its value.
     """
     if isinstance(column, str) or not hasattr(column, "__len__") or not hasattr(column, "__getitem__"):
-        raise ValueError(f"{name} must be a list with one entry per completion, not {type(column).__name__}: {column!r:.80}")
+        raise ValueError(
+            f"{name} must be a list with one entry per completion, not {type(column).__name__}: {column!r:.80}"
+        )
     if kind is not None and isinstance(column, kind):
-        raise ValueError(f"{name} must be a list with one {kind.__name__} per completion, not one {type(column).__name__}")
+        raise ValueError(
+            f"{name} must be a list with one {kind.__name__} per completion, not one {type(column).__name__}"
+        )
     if len(column) != count:
         raise ValueError(f"{name} has {len(column)} entries for {count} completions: give one per completion")
     for row, value in enumerate(column if kind is not None else ()):
@@ -28,5 +32,7 @@ def check_column(name: str, column: object, count: int, kind: type | None = None
 def check_rewards(rewards: Sequence[float | None], name: str, count: int) -> list[float | None]:
     """A reward's own list, refused where it has another length than the completions."""
     if len(rewards) != count:
-        raise ValueError(f"reward {name} returned {len(rewards)} rewards for {count} completions: return one per completion")
+        raise ValueError(
+            f"reward {name} returned {len(rewards)} rewards for {count} completions: return one per completion"
+        )
     return list(rewards)

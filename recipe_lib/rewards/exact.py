@@ -86,7 +86,7 @@ def _tokens(text: str) -> list[tuple[str, object]]:
         if match is None:
             raise Unfit(f"{text[position]!r} is no part of an exact value")
         if match["number"]:
-            tokens.append(("number", Fraction(match["number"].replace(",", "")) * _power_of_ten(match["exponent"])))
+            tokens.append(("number", _number(match["number"].replace(",", ""), match["exponent"])))
         else:
             kind = match.lastgroup
             tokens.append((kind, match[kind]))
@@ -94,10 +94,13 @@ def _tokens(text: str) -> list[tuple[str, object]]:
     return tokens
 
 
-def _power_of_ten(exponent: str | None) -> Fraction:
-    if exponent and abs(int(exponent)) > 400:
+def _number(digits: str, exponent: str | None) -> Fraction:
+    number = Fraction(int(digits)) if digits.isdigit() else Fraction(digits)
+    if exponent is None:
+        return number
+    if abs(int(exponent)) > 400:
         raise Unfit("exponent too large")
-    return Fraction(10) ** int(exponent or 0)
+    return number * Fraction(10) ** int(exponent)
 
 
 class _Parser:
@@ -201,7 +204,8 @@ def _multiply(left: Value, right: Value) -> Value:
             if radicand > MAX_RADICAND or a.numerator.bit_length() + b.numerator.bit_length() > MAX_BITS:
                 raise Unfit("too large")
             key = (radicand, _join(symbols_a, symbols_b))
-            product = _add(product, {key: a * b * shared})
+            term = {key: a * b * shared if shared > 1 else a * b}
+            product = _add(product, term) if product else term
     return product
 
 

@@ -6,15 +6,21 @@ import re
 from collections.abc import Mapping
 
 _ANY_LETTER = re.compile(
-    r"(?:the\s+)?(?:(?:answer|option|choice|选项?|答案)\s*(?:is|[:：是为])?\s*)?[(\[（]?\s*([A-Za-z])\s*[)\]）]?\s*[.:]?", re.I
+    r"(?:the\s+)?(?:(?:answer|option|choice|选项?|答案)\s*(?:is|[:：是为])?\s*)?[(\[（]?\s*([A-Za-z])\s*[)\]）]?\s*[.:]?",
+    re.I,
 )
-_WITH_VALUE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?([A-Z])(?:[)\]]\s*[.:]?|[.:]|,(?=\s*[-\d\\]))\s*(\S.*)", re.DOTALL)
+_WITH_VALUE = re.compile(
+    r"(?:(?:option|choice)\s+)?[(\[]?([A-Z])(?:[)\]]\s*[.:]?|[.:]|,(?=\s*[-\d\\]))\s*(\S.*)", re.DOTALL
+)
 _ALONE = re.compile(r"(?<![A-Za-z0-9_\\^'])([A-Z])(?![A-Za-z0-9_'^=])")
 # "A triangle", "I think": an article or a pronoun, unless the letter is what the sentence is about.
 _ABOUT = r"(?!\s+(?:is|was|because|since|as|has|shows?|matches|fits|would|must|and|or|but|than|are|seems|looks)\b)"
 _ARTICLE = re.compile(rf"[AI]{_ABOUT}\s+(?:[a-z]|\S+\s+[a-z])")
+_BECAUSE = re.compile(r"[(\[]?([A-Z])[)\]]?\s*,?\s+(?:because|since|as)\b")
 _JOINED = re.compile(r"(?:\b(?:or|and|nor)|[,/&+]|或|和)\s*$", re.IGNORECASE)
-_DENIED = re.compile(r"(?:\bnot|n't|\bneither|\bnor|\bexcept|\bexclude|不是|不选)(?:\s+(?:be|option|choice|answer))?$", re.I)
+_DENIED = re.compile(
+    r"(?:\bnot|n't|\bneither|\bnor|\bexcept|\bexclude|不是|不选)(?:\s+(?:be|option|choice|answer))?$", re.I
+)
 
 
 def label_of(key: object) -> str:
@@ -47,9 +53,15 @@ def split_letter(text: str) -> tuple[str, str | None] | None:
 
 def letter_in_prose(text: str) -> str | None:
     """The one letter that a sentence settles on; None where it names none, or several without deciding."""
+    first = _BECAUSE.match(text)
+    if first:
+        return first[1]
     found = []
     for match in _ALONE.finditer(text):
-        before, after = text[max(0, match.start() - 40) : match.start()].rstrip(" ([*"), text[match.start() : match.end() + 40]
+        before, after = (
+            text[max(0, match.start() - 40) : match.start()].rstrip(" ([*"),
+            text[match.start() : match.end() + 40],
+        )
         if not (_ARTICLE.match(after) or _DENIED.search(before)):
             found.append((match[1], before, text[match.end() :]))
     if not found:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from . import units
-from .exact import Unfit, Value, constant, evaluate, rational, spell_out
+from .exact import Unfit, Value, constant, evaluate, rational
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMBER_WORDS = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen twenty".split())}
@@ -15,13 +15,30 @@ _NUMBER_WORDS |= {word: number for number, word in enumerate("零一二三四五
 _NUMBER_WORD = re.compile(rf"({'|'.join(sorted(_NUMBER_WORDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(-?)\s*([¤¥€£])\s*")
 _APPROXIMATE = re.compile(r"^(?:\\approx|about|approximately|roughly|around|=)\s*", re.IGNORECASE)
-_LONG_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}")
+# "cat" and "no" are words, not products of letters; 2019-05-03 is a date, not a difference.
+_WORDY = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}|^[A-Za-z\s]{2,}$|^\d{1,4}([-/])\d{1,2}\1\d{1,4}$")
+_SCALE = re.compile(r"(?<=\d)\s*(hundred|thousand|million|billion|[百千万亿])(?![a-z克米升])")
+_SCALES = dict(zip("hundred thousand million billion 百 千 万 亿".split(), (2, 3, 6, 9, 2, 3, 4, 8)))
 _UNIT_START = re.compile(r"[°%'\"¤¢¥€£Ω\u4e00-\u9fff]|(?<![A-Za-z\\])[A-Za-zμ]")
 _ASIDE = re.compile(r"\(\s*[A-Za-z ]*\)")
 _COMPOUND = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([°'\"]|[A-Za-z\u4e00-\u9fff]+)[\s,]*(?:and\s)?")
 _NOUN = re.compile(r"(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)(?:\s+(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)){0,7}")
 _CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}  # units only at the very end
-_EMPTY_NOUNS = {"is", "the", "answer", "in", "total", "altogether", "of", "are", "there", "long", "wide", "high", "only"}
+_EMPTY_NOUNS = {
+    "is",
+    "the",
+    "answer",
+    "in",
+    "total",
+    "altogether",
+    "of",
+    "are",
+    "there",
+    "long",
+    "wide",
+    "high",
+    "only",
+}
 
 
 @dataclass(frozen=True)
@@ -31,8 +48,8 @@ class Quantity:
     value: Value
     unit: units.Unit | None = None
     noun: frozenset[str] = frozenset()
-    latex: str = field(default="", compare=False)
-    """How the value, without its unit, is shown to math-verify."""
+    source: str = field(default="", compare=False)
+    """The value's own text, without the unit."""
 
     def number(self) -> Fraction | None:
         """The value as a Fraction in the unit that was written, or None where it holds roots or symbols."""
@@ -41,22 +58,25 @@ class Quantity:
 
 def parse_quantity(text: str) -> Quantity | None:
     """The quantity that the whole of a cleaned `text` states, or None."""
-    text = _APPROXIMATE.sub("", text).strip()
-    word = _NUMBER_WORD.match(text)
-    if word:
-        text = f"{_NUMBER_WORDS[word.group().lower()]} {text[word.end() :]}".strip()
-    unit, currency = None, _CURRENCY.match(text)
-    if currency:
-        unit, text = units.parse_unit(currency[2]), currency[1] + text[currency.end() :]
+    unit = None
+    if not text[:1].isdigit():
+        text = _APPROXIMATE.sub("", text).strip()
+        word = _NUMBER_WORD.match(text)
+        if word:
+            text = f"{_NUMBER_WORDS[word.group().lower()]} {text[word.end() :]}".strip()
+        currency = _CURRENCY.match(text)
+        if currency:
+            unit, text = units.parse_unit(currency[2]), currency[1] + text[currency.end() :]
     if not _UNIT_START.search(text):
         value = _exact(text)
         if value is not None:
-            return Quantity(value, unit, latex=spell_out(text))
+            return Quantity(value, unit, source=text)
+    text = _SCALE.sub(lambda scale: f"*1{'0' * _SCALES[scale[1]]}", text)
     found = _with_unit(text, unit) or _compound(text)
-    if found or _LONG_WORD.search(text):
+    if found:
         return found
     value = _exact(text)
-    return None if value is None else Quantity(value, unit, latex=spell_out(text))
+    return None if value is None else Quantity(value, unit, source=text)
 
 
 def same_quantity(gold: Quantity, answer: Quantity) -> bool:
@@ -80,6 +100,8 @@ def _scaled(value: Value, factor: Fraction) -> Value:
 
 
 def _exact(text: str) -> Value | None:
+    if _WORDY.search(text):
+        return None
     try:
         return evaluate(text)
     except (Unfit, RecursionError):
@@ -95,7 +117,7 @@ def _with_unit(text: str, unit: units.Unit | None) -> Quantity | None:
         rest = _ASIDE.sub("", text[start:]).strip(" .,;-")
         found = _attach(value, rest, unit, spaced=text[start - 1].isspace())
         if found:
-            return replace(found, latex=spell_out(text[:start].strip()))
+            return replace(found, source=text[:start].strip())
     return None
 
 

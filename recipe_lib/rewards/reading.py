@@ -17,11 +17,17 @@ from .units import parse_unit
 from .values import Formula, Group, Judge, Named, Typed, Words, plain_words, read, same
 
 MAX_ANSWER = 800  # characters: of longer answers the end is read
-_STATED = re.compile(r"(?:\b(?:answer|result|solutions?)\b(?:\s+(?:is|are|would be|must be))?|答案)\s*[:=是为]?\s*", re.I)
-_COPULA = re.compile(r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?)\b|'s\b|\\approx|[:是为]|有)\s*", re.IGNORECASE)
+_STATED = re.compile(
+    r"(?:\b(?:answer|result|solutions?)\b(?:\s+(?:is|are|would be|must be))?|答案)\s*[:=是为]?\s*", re.I
+)
+_COPULA = re.compile(
+    r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?|made of)\b|'s\b|\\approx|[:是为]|有)\s*", re.IGNORECASE
+)
 _CLAUSE_END = re.compile(r"[.。!?;]\s|\n|,?\s+(?:because|since|so|as|which|when|where|but)\b|\s*\\approx")
 _DENIAL = re.compile(r"\b(?:not|cannot|never|neither|nor|unless)\b|n't\b|[不没]", re.IGNORECASE)
-_LEADING_WORDS = re.compile(r"(?:(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)[,:]?\s*)+?(?=[-+]?[\d.\\¤¥€£(])")
+_BUT_NOT = re.compile(r"(?<=\w),?\s+(?:and |but )?not\s+\S+$")  # "3, not 4"
+_VALUE_START = re.compile(r"[-+]?[\d.\\¤¥€£(]")
+_ONLY_WORDS = re.compile(r"[A-Za-z\u4e00-\u9fff',:\s-]*")
 _LABEL = re.compile(r"^\(?[A-Z][.):]\)?\s+(?=\S)")
 _YES_NO = re.compile(r"(yes|no|true|false)\b(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE)
 
@@ -68,17 +74,18 @@ def readings(text: str) -> Iterator[str]:
         yield strip_ends(text.rpartition("\n")[2])
         text = " ".join(text.split())
     yield from _tail(text, _STATED)
+    text = _BUT_NOT.sub("", text)
     if _DENIAL.search(text):
         return
     before, equals, after = text.rpartition("=")
     if equals and not (after.strip() == "0" and re.search(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", before)):
         yield strip_ends(_CLAUSE_END.split(after, maxsplit=1)[0])
     yield from _tail(text, _COPULA)
-    sentence = _LEADING_WORDS.match(text)
-    rest = text[sentence.end() :] if sentence else text
-    first, *others = _CLAUSE_END.split(rest, maxsplit=1)
-    if not any(re.search(r"\d", other) for other in others):
-        yield strip_ends(first)
+    start = _VALUE_START.search(text)
+    if start and _ONLY_WORDS.fullmatch(text, 0, start.start()):
+        first, *others = _CLAUSE_END.split(text[start.start() :], maxsplit=1)
+        if not any(re.search(r"\d", other) for other in others):
+            yield strip_ends(first)
 
 
 def _tail(text: str, pattern: re.Pattern) -> Iterator[str]:

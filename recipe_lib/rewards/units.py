@@ -106,7 +106,7 @@ def parse_unit(text: str) -> Unit | None:
 
 def is_generic(text: str) -> bool:
     """Whether `text` is the word "units" itself, which says nothing."""
-    return text.strip(" .").lower() in _GENERIC
+    return re.sub(r"\s*\^\s*\{?[23]\}?$", "", text.strip(" .").lower()) in _GENERIC
 
 
 def agree(left: Unit, right: Unit) -> bool:

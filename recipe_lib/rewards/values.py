@@ -45,10 +45,14 @@ Typed = Quantity | Words | Formula | Named | Group
 Judge = Callable[[str, str], bool]
 """math-verify's answer on two LaTeX texts, gold first."""
 
-_NAME = re.compile(r"[A-Za-z]'*(?:_\{?\w{1,4}\}?)?(?:\([A-Za-z0-9, ]{1,8}\))?|m?\s*\\angle\s*\w{1,4}|[A-Z]{2,5}|\\[a-z]{2,7}\s*")
-_SPLIT = re.compile(r"\s*(?:;|,\s+(?:and|or)\s|\s(?:and|or)\s|,\s+|(?<=[\d)\]}])\s*[和或]\s*|\\(?:text)?\s*(?:and|or)\s)\s*")
+_NAME = re.compile(
+    r"[A-Za-z]'*(?:_\{?\w{1,4}\}?)?(?:\([A-Za-z0-9, ]{1,8}\))?|m?\s*\\angle\s*\w{1,4}|[A-Z]{2,5}|\\[a-z]{2,7}\s*"
+)
+_SPLIT = re.compile(
+    r"\s*(?:;|,\s+(?:and|or)\s|\s(?:and|or)\s|,\s+|(?<=[\d)\]}])\s*[和或]\s*|\\(?:text)?\s*(?:and|or)\s)\s*"
+)
 _PLUS_MINUS = re.compile(r"\\pm\s*|\+/-\s*|\+-")
-_WORDS = re.compile(r"(?=.*(?:[^\W\d_]{2}|[\u4e00-\u9fff]))[\w\s'\".,:;!?()&/%°-]+", re.DOTALL)
+_WORDS = re.compile(r"(?=.*(?:[^\W\d_]{2}|[\u4e00-\u9fff])|\d+[-/]\d+[-/]\d+$)[\w\s'\".,:;!?()&/%°-]+", re.DOTALL)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _KNOWN_COMMANDS = set(
     "frac sqrt pi times cdot div pm mp le ge ne lt gt cup cap in infty emptyset alpha beta gamma theta lambda phi omega"
@@ -58,7 +62,9 @@ _KNOWN_COMMANDS = set(
     " mathcal setminus mid vert Vert lvert rvert widehat prime subset subseteq forall exists equiv pmod bmod mod"
     " neg lnot land lor wedge vee implies iff Rightarrow rightarrow".split()
 )
-_FUNCTIONS = re.compile(r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|arcsin|arccos|arctan|lim)(?![A-Za-z])")
+_FUNCTIONS = re.compile(
+    r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|arcsin|arccos|arctan|lim)(?![A-Za-z])"
+)
 _ENVIRONMENT = re.compile(r"\\begin\s*\{\s*(?![pbvBV]?matrix|smallmatrix|cases)")
 _ARTICLES = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 _SPELLINGS = {"gray": "grey", "colour": "color", "centre": "center", "metre": "meter", "metres": "meters"}
@@ -106,7 +112,7 @@ def read_formula(text: str) -> Formula | None:
         return None
     if not re.search(r"[A-Za-z0-9\\]", text) or re.search(r"[^\x00-\x7f°Ωμ]", text):
         return None
-    latex = _FUNCTIONS.sub(r"\\\1", spell_out(text))
+    latex = re.sub(r"(\d+(?:\.\d+)?)\s*°", r"\\frac{\1\\pi}{180}", _FUNCTIONS.sub(r"\\\1", spell_out(text)))
     latex = re.sub(r"\^\s*(-?\d+|\d+\.\d+)", r"^{\1}", latex)
     return Formula(latex, bool(re.search(r"[=<>]|\\(?:le|ge|ne|in)(?![A-Za-z])", latex)))
 
@@ -118,7 +124,9 @@ def same(gold: Typed, answer: Typed, judge: Judge) -> bool:
     if isinstance(gold, Group) or isinstance(answer, Group):
         return _same_group(gold, answer, judge)
     if isinstance(gold, Words) or isinstance(answer, Words):
-        return isinstance(gold, Words) and isinstance(answer, Words) and plain_words(gold.text) == plain_words(answer.text)
+        return (
+            isinstance(gold, Words) and isinstance(answer, Words) and plain_words(gold.text) == plain_words(answer.text)
+        )
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return same_quantity(gold, answer)
     return _same_formula(gold, answer, judge)
@@ -135,7 +143,7 @@ def latex_of(value: Typed) -> str | None:
     """What math-verify is shown for a value."""
     if isinstance(value, (Formula, Named, Group)):
         return value.latex
-    return value.latex or None if isinstance(value, Quantity) else None
+    return spell_out(value.source) or None if isinstance(value, Quantity) else None
 
 
 def _same_named(gold: Typed, answer: Typed, judge: Judge) -> bool:
@@ -192,7 +200,11 @@ def _read_named(text: str) -> Named | None:
 
 
 def _read_words(text: str) -> Words | None:
-    return Words(text) if len(text) <= 400 and _WORDS.fullmatch(text) and not _COMMAND.search(text) else None
+    if len(text) > 400 or _COMMAND.search(text) or not _WORDS.fullmatch(text):
+        return None
+    bare = _FUNCTIONS.sub("", text)
+    is_formula = bare != text and re.search(r"[\d(]", bare) and not re.search(r"[A-Za-z]{3}", bare)
+    return None if is_formula else Words(text)
 
 
 def _read_item(text: str) -> Typed | None:

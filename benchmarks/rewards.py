@@ -1,0 +1,131 @@
+"""How fast and how right the accuracy reward is, beside TRL's and math-verify's own, in one process.
+
+    python benchmarks/rewards.py [--completions 5000]
+
+Throughput: mixed completions (numbers, letters, fractions, surds, degrees; half of them wrong), in chunks that the two
+rewards take in turn, so that both meet the same machine. Correctness: `tests/cases/labelled_answers.jsonl`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recipe_lib.rewards import accuracy, accuracy_reward, units
+
+LABELLED = Path(__file__).parents[1] / "tests" / "cases" / "labelled_answers.jsonl"
+
+
+def mixed(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """`count` golds and answers of five kinds; every second answer is wrong."""
+    rng, golds, answers = random.Random(seed), [], []
+    for row in range(count):
+        wrong = row % 2
+        a, b, c = rng.randint(2, 900), rng.randint(2, 60), rng.choice([2, 3, 5, 6, 7, 10, 11])
+        kind = rng.choice(["number", "letter", "fraction", "surd", "degree"])
+        if kind == "number":
+            gold, answer = f"{a * 10 + 1}", rng.choice(["{}", "{}.0", "The answer is {}"]).format(a * 10 + 1 + wrong)
+        elif kind == "letter":
+            gold = rng.choice("ABCD")
+            answer = rng.choice(["{}", "({})", "So the answer is {}."]).format(chr(ord(gold) + wrong))
+        elif kind == "fraction":
+            gold, answer = f"{a}/{b}", f"\\frac{{{2 * a + wrong}}}{{{2 * b}}}"
+        elif kind == "surd":
+            gold, answer = f"{b}\\sqrt{{{c}}}", f"$\\sqrt{{{b * b * c + wrong * c}}}$"
+        else:
+            gold, answer = f"{a}°", f"${a + wrong}^\\circ$"
+        golds.append(gold)
+        answers.append(f"\\boxed{{{answer}}}" if rng.random() < 0.5 else answer)
+    return golds, answers
+
+
+def messages(answers: Sequence[str]) -> list[list[dict[str, str]]]:
+    """Completions as TRL hands them to rewards."""
+    texts = [f"<think>\nI look at the picture.\n</think>\n<answer>{answer}</answer>" for answer in answers]
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+def forget() -> None:
+    """Empty every cache of the accuracy reward."""
+    for cached in (accuracy._judge, accuracy.read_gold, units.parse_unit):
+        cached.cache_clear()
+
+
+def seconds(reward: Callable, completions: list, golds: list[str]) -> float:
+    started = time.perf_counter()
+    reward(completions, golds)
+    return time.perf_counter() - started
+
+
+def throughput(count: int, chunk: int = 250) -> dict[str, float]:
+    """Completions a second of both rewards on the same chunks in turn, and the ratios."""
+    from trl.rewards import accuracy_reward as trl_accuracy_reward
+
+    golds, answers = mixed(count)
+    completions = messages(answers)
+    ours, warm, theirs = [], [], []
+    forget()
+    trl_accuracy_reward(completions[:4], golds[:4])  # its imports and grammars are not counted
+    for start in range(0, count, chunk):
+        part = completions[start : start + chunk], golds[start : start + chunk]
+        ours.append(seconds(accuracy_reward, *part))
+        warm.append(seconds(accuracy_reward, *part))
+        theirs.append(seconds(trl_accuracy_reward, *part))
+    return {
+        "cold_per_second": count / sum(ours),
+        "warm_per_second": count / sum(warm),
+        "trl_per_second": count / sum(theirs),
+        "ratio_cold": statistics.median(b / a for a, b in zip(ours, theirs)),
+        "ratio_cold_worst_chunk": min(b / a for a, b in zip(ours, theirs)),
+        "ratio_warm": statistics.median(b / a for a, b in zip(warm, theirs)),
+    }
+
+
+def verdicts() -> dict[str, Callable[[dict], bool]]:
+    """For each judge a function from a labelled row to whether it gives the row 1.0."""
+    from math_verify import parse, verify
+    from trl.rewards import accuracy_reward as trl_accuracy_reward
+
+    def ours(row: dict) -> bool:
+        return accuracy_reward([row["completion"]], [row["gold"]], [row["options"]]) == [1.0]
+
+    def trl(row: dict) -> bool:
+        return trl_accuracy_reward([[{"content": row["completion"]}]], [row["gold"]]) == [1.0]
+
+    def math_verify(row: dict) -> bool:
+        return verify(parse(row["gold"]), parse(row["completion"]))
+
+    return {"recipe_lib": ours, "trl.rewards": trl, "math-verify": math_verify}
+
+
+def correctness() -> dict[str, tuple[float, float]]:
+    """Precision and recall of each judge on the labelled pairs."""
+    rows = [json.loads(line) for line in LABELLED.read_text(encoding="utf-8").splitlines()]
+    table = {}
+    for name, judge in verdicts().items():
+        given = [judge(row) for row in rows]
+        both = sum(one and row["expect"] for one, row in zip(given, rows))
+        table[name] = (both / max(1, sum(given)), both / sum(row["expect"] for row in rows))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--completions", type=int, default=5_000)
+    count = parser.parse_args().completions
+    speed = throughput(count)
+    print(f"{count} mixed completions, half wrong, single process")
+    for name, value in speed.items():
+        print(f"  {name:<24}{value:>12,.1f}")
+    print(f"labelled pairs ({LABELLED.name})   precision   recall")
+    for name, (precision, recall) in correctness().items():
+        print(f"  {name:<32}{precision:>9.1%}{recall:>9.1%}")
+
+
+if __name__ == "__main__":
+    main()
