@@ -143,30 +143,45 @@ def last_box(text: str) -> tuple[str, str] | None:
 
 
 def is_well_formed(text: str, style: str = "think_answer", think_prefilled: bool = False) -> bool:
-    """Whether the whole of `text` keeps to `style`.
+    """Whether the whole of `text` keeps to `style`: `format_fault` finds nothing."""
+    return format_fault(text, style, think_prefilled) is None
+
+
+def format_fault(text: str, style: str = "think_answer", think_prefilled: bool = False) -> str | None:
+    """What breaks `style` in `text`, in words; None where nothing does.
 
     Tags stand exactly once and in order, blocks hold something visible, and nothing but white space stands outside
     of them. With `think_prefilled` the opening `<think>` may be missing.
     """
     _known(style)
     text = completion_text(text).strip()
-    counts = [text.count(tag) for tag in TAGS]
+    if think_prefilled and style != "direct" and THINK_OPEN not in text:
+        text = THINK_OPEN + text
+    counts = {tag: text.count(tag) for tag in TAGS}
     if style == "direct":
-        return not any(counts) and "\n" not in text and _visible(text)
-    if think_prefilled and counts[0] == 0:
-        text, counts[0] = THINK_OPEN + text, 1
+        tags = [tag for tag, count in counts.items() if count]
+        return f"{tags[0]} has no place here" if tags else _line_fault(text)
     if style == "boxed":
+        if counts[THINK_OPEN] != counts[THINK_CLOSE] or counts[THINK_OPEN] > 1:
+            return "the reasoning tags do not pair"
         box = last_box(_after_reasoning(text, False) or "")
-        return box is not None and _visible(box[0]) and counts[0] == counts[1] <= 1
-    if not text.startswith(THINK_OPEN) or counts[:2] != [1, 1]:
-        return False
+        return None if box and _visible(box[0]) else "no closed box with something in it"
+    for tag in TAGS[: 4 if style == "think_answer" else 2]:
+        if counts[tag] != 1:
+            return f"{tag} stands {counts[tag]} times"
+    if not text.startswith(THINK_OPEN):
+        return f"text before {THINK_OPEN}"
     reasoning, _, rest = text[len(THINK_OPEN) :].partition(THINK_CLOSE)
     if style == "think_answer":
         rest = rest.strip()
-        if counts[2:] != [1, 1] or not (rest.startswith(ANSWER_OPEN) and rest.endswith(ANSWER_CLOSE)):
-            return False
+        if not (rest.startswith(ANSWER_OPEN) and rest.endswith(ANSWER_CLOSE)):
+            return "text outside of the blocks"
         rest = rest[len(ANSWER_OPEN) : -len(ANSWER_CLOSE)]
-    return _visible(reasoning) and _visible(rest)
+    return None if _visible(reasoning) and _visible(rest) else "an empty block"
+
+
+def _line_fault(text: str) -> str | None:
+    return "more than one line" if "\n" in text else None if _visible(text) else "no text"
 
 
 def _known(style: str) -> Style:

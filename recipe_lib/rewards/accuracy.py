@@ -173,7 +173,8 @@ def _picks(target: Gold, text: str, options: dict[str, str], asker: _Asker) -> t
         picked = letters.letter_in_prose(text)
         if picked is not None:
             return picked == target.label, "letter"
-        return _names_option(target, text, options), "words of an option"
+        named = _names_option(target, text, options)
+        return named, "words of the option" if named else "no option found"
     picked, value = split
     if picked != target.label:
         return False, "letter"

@@ -88,7 +88,7 @@ def clean(text: str) -> str:
 
 
 def strip_ends(text: str) -> str:
-    """Without white space, quotes and full stops around it; a leading decimal point, minute marks and factorials stay."""
+    """Without white space, quotes and full stops around it; decimal points, minute marks and factorials stay."""
     text = text.strip()
     while text and text[-1] in _ENDS:
         if text[-1] in "'\"" and text[-2:-1].isdigit() and text[0] != text[-1]:

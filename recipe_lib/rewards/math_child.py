@@ -21,6 +21,13 @@ JOBS_PER_WORKER = 2_000  # sympy's caches grow: a fresh fork keeps memory flat
 MEMORY_BYTES = 2 << 30  # a tower of powers ends in MemoryError instead of in the machine's swap
 
 
+def unbounded(value) -> bool:
+    """Whether an expression (not an interval) holds an infinity or an undefined value."""
+    import sympy
+
+    return isinstance(value, sympy.Expr) and value.has(sympy.oo, -sympy.oo, sympy.zoo, sympy.nan)
+
+
 def judge(gold: str, answer: str, gold_was_read) -> str:
     """One verdict. math-verify's own timeouts need signals of the main thread and cannot stop C code: off."""
     from math_verify import LatexExtractionConfig, parse, verify
@@ -38,6 +45,8 @@ def judge(gold: str, answer: str, gold_was_read) -> str:
     answers = read(answer)
     if not answers:
         return "answer unreadable"
+    if unbounded(golds[0]) != unbounded(answers[0]):
+        return "different"  # math-verify rounds both sides, and after that 12 equals infinity
     # 12 digits: exactness unless a tolerance is asked for, with room for rounding of sympy's floats.
     equal = verify(golds, answers, float_rounding=12, allow_set_relation_comp=True, timeout_seconds=None)
     return "equal" if equal else "different"

@@ -18,7 +18,7 @@ _APPROXIMATE = re.compile(r"^(?:\\approx|about|approximately|roughly|around|=)\s
 # "cat" and "no" are words, not products of letters; 2019-05-03 is a date, not a difference.
 _WORDY = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}|^[A-Za-z\s]{2,}$|^\d{1,4}([-/])\d{1,2}\1\d{1,4}$")
 _SCALE = re.compile(r"(?<=\d)\s*(hundred|thousand|million|billion|[百千万亿])(?![a-z克米升])")
-_SCALES = dict(zip("hundred thousand million billion 百 千 万 亿".split(), (2, 3, 6, 9, 2, 3, 4, 8)))
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "百": 2, "千": 3, "万": 4, "亿": 8}
 _UNIT_START = re.compile(r"[°%'\"¤¢¥€£Ω\u4e00-\u9fff]|(?<![A-Za-z\\])[A-Za-zμ]")
 _ASIDE = re.compile(r"\(\s*[A-Za-z ]*\)")
 _COMPOUND = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([°'\"]|[A-Za-z\u4e00-\u9fff]+)[\s,]*(?:and\s)?")

@@ -39,7 +39,7 @@ def answer_text(text: str, style: str, think_prefilled: bool) -> str | None:
 
 
 def gold_text(gold: str) -> str:
-    """The answer inside a gold: its answer block, its last box, what follows "####" or "the answer is", or all of it."""
+    """The answer inside a gold: its answer block, last box, what follows "####" or "the answer is", or all of it."""
     if "<answer>" in gold:
         gold = extract_answer(gold, next(iter(STYLES))) or ""
     elif last_box(gold):
@@ -66,6 +66,18 @@ def states(gold: Typed, text: str, judge: Judge) -> tuple[bool, str]:
     return False, "no value found"
 
 
+def quantity_in(text: str) -> Quantity | None:
+    """The one number that a cleaned text states, with its unit."""
+    for reading in readings(text):
+        value = read(reading)
+        value = value.value if isinstance(value, Named) else value
+        if isinstance(value, Quantity):
+            return value
+        if isinstance(value, (Formula, Group)) and not (isinstance(value, Group) and _has_words(value)):
+            return None
+    return None
+
+
 def readings(text: str) -> Iterator[str]:
     """Cleaned parts of `text` that may be the answer, the most literal first."""
     yield text
@@ -89,11 +101,9 @@ def readings(text: str) -> Iterator[str]:
 
 
 def _tail(text: str, pattern: re.Pattern) -> Iterator[str]:
-    last = None
-    for last in pattern.finditer(text):
-        pass
-    if last is not None and last.end() < len(text):
-        tail = text[last.end() :]
+    found = list(pattern.finditer(text))
+    if found and found[-1].end() < len(text):
+        tail = text[found[-1].end() :]
         yield strip_ends(tail)
         yield strip_ends(_CLAUSE_END.split(tail, maxsplit=1)[0])
 

@@ -54,17 +54,21 @@ _SPLIT = re.compile(
 _PLUS_MINUS = re.compile(r"\\pm\s*|\+/-\s*|\+-")
 _WORDS = re.compile(r"(?=.*(?:[^\W\d_]{2}|[\u4e00-\u9fff])|\d+[-/]\d+[-/]\d+$)[\w\s'\".,:;!?()&/%°-]+", re.DOTALL)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
-_KNOWN_COMMANDS = set(
-    "frac sqrt pi times cdot div pm mp le ge ne lt gt cup cap in infty emptyset alpha beta gamma theta lambda phi omega"
-    " sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp lim max min gcd det overline vec hat bar"
-    " angle triangle perp parallel sim cong approx begin end mathbb sum int prod binom partial to ldots cdots dots"
-    " langle rangle lfloor rfloor lceil rceil delta epsilon eta kappa mu nu rho sigma tau psi chi Delta Sigma Omega"
-    " mathcal setminus mid vert Vert lvert rvert widehat prime subset subseteq forall exists equiv pmod bmod mod"
-    " neg lnot land lor wedge vee implies iff Rightarrow rightarrow".split()
+_KNOWN_COMMANDS = frozenset(
+    """
+    frac sqrt pi times cdot div pm mp le ge ne lt gt cup cap in infty emptyset alpha beta gamma theta lambda phi omega
+    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp lim max min gcd det overline vec hat bar
+    angle triangle perp parallel sim cong approx begin end mathbb sum int prod binom partial to ldots cdots dots
+    langle rangle lfloor rfloor lceil rceil delta epsilon eta kappa mu nu rho sigma tau psi chi Delta Sigma Omega
+    mathcal setminus mid vert Vert lvert rvert widehat prime subset subseteq forall exists equiv pmod bmod mod
+    neg lnot land lor wedge vee implies iff Rightarrow rightarrow
+    """.split()  # noqa: SIM905
 )
 _FUNCTIONS = re.compile(
     r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|arcsin|arccos|arctan|lim)(?![A-Za-z])"
 )
+# Words, signs that no formula has, and operators with nothing behind them.
+_PROSE = re.compile(r"(?<![A-Za-z])(?:[a-z]{3,}|[A-Za-z]{4,})|[^\x00-\x7f°Ωμ]|[\"?;#@]|[-+*/^_=<>]\s*$|^\s*[*/=]")
 _ENVIRONMENT = re.compile(r"\\begin\s*\{\s*(?![pbvBV]?matrix|smallmatrix|cases)")
 _ARTICLES = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 _SPELLINGS = {"gray": "grey", "colour": "color", "centre": "center", "metre": "meter", "metres": "meters"}
@@ -107,10 +111,8 @@ def read_formula(text: str) -> Formula | None:
     """A text that math-verify may be asked about: known commands, no prose, no foreign environment."""
     if len(text) > 400 or _ENVIRONMENT.search(text) or not set(_COMMAND.findall(text)) <= _KNOWN_COMMANDS:
         return None
-    bare = re.sub(r"\\(?:begin|end)\s*\{[a-zA-Z]+\}", "", text)
-    if re.search(r"(?<![A-Za-z])[A-Za-z]{4,}", _FUNCTIONS.sub("", _COMMAND.sub(" ", bare))):
-        return None
-    if not re.search(r"[A-Za-z0-9\\]", text) or re.search(r"[^\x00-\x7f°Ωμ]", text):
+    bare = _FUNCTIONS.sub("", _COMMAND.sub(" ", re.sub(r"\\(?:begin|end)\s*\{[a-zA-Z]+\}", "", text)))
+    if _PROSE.search(bare) or not re.search(r"[A-Za-z0-9\\]", text) or not _balanced(bare):
         return None
     latex = re.sub(r"(\d+(?:\.\d+)?)\s*°", r"\\frac{\1\\pi}{180}", _FUNCTIONS.sub(r"\\\1", spell_out(text)))
     latex = re.sub(r"\^\s*(-?\d+|\d+\.\d+)", r"^{\1}", latex)
@@ -214,6 +216,11 @@ def _read_item(text: str) -> Typed | None:
     if value is None and _WORDS.fullmatch(text):
         return Words(text) if len(text.split()) <= 4 else None
     return value or read_formula(text)
+
+
+def _balanced(text: str) -> bool:
+    """Whether braces pair, and brackets of any kind do (intervals pair unlike ones)."""
+    return text.count("{") == text.count("}") and sum(map(text.count, "([")) == sum(map(text.count, ")]"))
 
 
 def _encloses(text: str) -> bool:
