@@ -12,7 +12,7 @@ Four kinds of question, each with one verifiable answer:
 | kind | picture | question | answer |
 |---|---|---|---|
 | `read` | one digit | which digit is shown | the digit |
-| `choice` | one digit | the same, with four lettered options | a letter |
+| `choice` | one digit | in which of four lettered ranges it lies | a letter |
 | `larger` | two digits | which of the two is larger | the digit |
 | `sum` | two digits | what is their sum | a number |
 
@@ -36,7 +36,7 @@ from PIL import ImageDraw, ImageFont
 CANVAS = 84  # pixels a side: 3 x 3 merged Qwen2.5-VL tokens of 28 pixels
 GLYPH = 40  # pixels a side of one pasted digit: five pixels for each of the eight cells
 KINDS = ("read", "choice", "larger", "sum")
-LETTERS = "ABCD"
+RANGES = {"A": (0, 2), "B": (3, 4), "C": (5, 6), "D": (7, 9)}  # options of `choice`, both ends included
 # Text faces of matplotlib's font folder that hold all ten digits.
 FONTS = (
     *(f"DejaVuSans{style}.ttf" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -51,7 +51,7 @@ FEATURES = Features(
         "question": Value("string"),
         "images": Sequence(Image()),
         "solution": Value("string"),
-        "options": {letter: Value("string") for letter in LETTERS},
+        "options": {letter: Value("string") for letter in RANGES},
         "kind": Value("string"),
         "digits": Sequence(Value("int32")),
         "sources": Sequence(Value("int32")),
@@ -154,7 +154,7 @@ def _png(image: PILImage.Image) -> dict:
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-def ask(kind: str, digits: list[int], rng: np.random.Generator) -> dict:
+def ask(kind: str, digits: list[int]) -> dict:
     """The question of a kind about one or two digits.
 
     Returns `question`, `solution`, `options` (letter -> text, or None) and `reasoning`, the sentence that
@@ -170,12 +170,10 @@ def ask(kind: str, digits: list[int], rng: np.random.Generator) -> dict:
         return _asked("What is the sum?", total, f"{digits[0]} + {digits[1]} = {total}.")
     if kind != "choice":
         raise ValueError(f"digits has no kind {kind!r}; it has {', '.join(KINDS)}")
-    others = rng.choice([d for d in range(10) if d != digits[0]], size=3, replace=False)
-    shown = rng.permutation([digits[0], *others])
-    options = {letter: str(value) for letter, value in zip(LETTERS, shown, strict=True)}
-    answer = LETTERS[int(np.flatnonzero(shown == digits[0])[0])]
-    listed = " ".join(f"{letter}. {value}" for letter, value in options.items())
-    return _asked(f"Which digit is this? {listed}", answer, f"The digit is {digits[0]}.", options)
+    answer = next(letter for letter, (low, high) in RANGES.items() if low <= digits[0] <= high)
+    options = {letter: f"{low} to {high}" for letter, (low, high) in RANGES.items()}
+    listed = " ".join(f"{letter}. {text}" for letter, text in options.items())
+    return _asked(f"Where does the digit lie? {listed}", answer, f"The digit is {digits[0]}, so {answer}.", options)
 
 
 def _asked(question: str, solution: object, reasoning: str, options: dict | None = None) -> dict:
@@ -197,7 +195,7 @@ def drawn_rows(n: int, seed: int) -> list[dict]:
     for kind, shown in zip(kinds, digits, strict=True):
         image = compose([next(glyphs) for _ in shown], rng)
         shown = [int(d) for d in shown]
-        rows.append({"kind": kind, "digits": shown, "image": image, **ask(kind, shown, rng)})
+        rows.append({"kind": kind, "digits": shown, "image": image, **ask(kind, shown)})
     return rows
 
 
@@ -219,7 +217,7 @@ def build(split: str = "train", kinds: tuple[str, ...] = KINDS, seed: int = 0) -
                 others = indices[labels[indices] != labels[index]]
                 sources.append(int(rng.choice(others)))
                 rng.shuffle(sources)
-            asked = ask(kind, [int(labels[i]) for i in sources], rng)
+            asked = ask(kind, [int(labels[i]) for i in sources])
             asked.pop("reasoning")
             rows.append(
                 {
