@@ -40,9 +40,7 @@ class Header:
     mode: str
 
 
-def to_rgb(
-    value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE
-) -> Image.Image:
+def to_rgb(value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE) -> Image.Image:
     """Return the picture that `value` holds as an upright PIL picture of mode RGB.
 
     EXIF rotation is applied, transparent areas become white, 16-bit values are divided by 257, floats in 0..1
@@ -79,9 +77,7 @@ def as_list(value: Any) -> list:
     return [value]
 
 
-def header(
-    value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE
-) -> Header:
+def header(value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE) -> Header:
     """Return the picture's upright size without decoding it. Raises RowError as `to_rgb` does."""
     try:
         found = resolve(value, source)
@@ -89,7 +85,7 @@ def header(
         if not isinstance(image, Image.Image):
             image = _open(found, source)
         width, height = image.size
-        if _orientation(image) >= 5:
+        if _orientation(image) >= 5 and image.format != "TIFF":  # pillow turns TIFFs itself, the size included
             width, height = height, width
         _limit(width, height, source)
         return Header(width, height, image.format or "array", image.mode)
@@ -143,8 +139,9 @@ def _flatten(image: Image.Image) -> Image.Image:
     """To RGB: transparency on white, deep greys scaled; no metadata, so nothing turns the picture twice."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return _from_array(np.asarray(image)).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        over = image if image.mode == "RGBA" else image.convert("RGBA")
+    if image.has_transparency_data:
+        image = image.convert("LA") if image.mode == "La" else image  # pillow has no direct way
+        over = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
     flat = image.convert("RGB")
     if flat is image or flat.getexif():
@@ -172,9 +169,7 @@ def _from_array(value: Any) -> Image.Image:
             raise RowError(f"an array of shape {shape} is no picture; expected H x W, H x W x C or C x H x W")
         array = array[:, :, 0] if array.shape[2] == 1 else array
     if array.ndim not in (2, 3) or 0 in array.shape or array.dtype.kind not in "buif":
-        raise RowError(
-            f"an array of shape {shape} and type {array.dtype} is no picture; expected H x W x C numbers"
-        )
+        raise RowError(f"an array of shape {shape} and type {array.dtype} is no picture; expected H x W x C numbers")
     return Image.fromarray(np.ascontiguousarray(_to_bytes(array)))
 
 

@@ -58,9 +58,7 @@ def image_token_id(processor) -> int:
 
 def actual(processor, messages, images) -> torch.Tensor:
     text = processor.apply_chat_template(messages, add_generation_prompt=True)
-    return processor(text=[text], images=[images], return_tensors="pt", add_special_tokens=False)[
-        "input_ids"
-    ][0]
+    return processor(text=[text], images=[images], return_tensors="pt", add_special_tokens=False)["input_ids"][0]
 
 
 @pytest.mark.parametrize(("family", "settings"), CASES, ids=[f"{f}-{i}" for i, (f, _) in enumerate(CASES)])
@@ -110,9 +108,7 @@ def test_gemma_crops_only_where_the_call_asks_for_them():
     cropped = 0
     for size in sizes(200):
         image = Image.new("RGB", size)
-        assert (
-            actual(processor, messages, [image]) == token
-        ).sum() == 4  # set on the image processor: no effect
+        assert (actual(processor, messages, [image]) == token).sum() == 4  # set on the image processor: no effect
         ids = processor(text=[text], images=[[image]], return_tensors="pt", **asked)["input_ids"][0]
         assert rule.tokens(*size) == (ids == token).sum(), size
         assert image_budget.prompt_tokens(processor, messages, [size], rule) == len(ids), size
@@ -136,9 +132,7 @@ def test_real_settings_agree_with_the_processors_own_arithmetic():
     for processor in (qwen, llava, idefics):
         rule = image_budget.rule_for(processor)
         expected = processor._get_num_multimodal_tokens(image_sizes=turned)["num_image_tokens"]
-        if isinstance(
-            rule, TilesRule
-        ):  # that count includes the row markers, so it is the expansion's length
+        if isinstance(rule, TilesRule):  # that count includes the row markers, so it is the expansion's length
             texts = [rule.expand(processor, *size) for size in many]
             assert [len(processor.tokenizer(text)["input_ids"]) for text in texts] == expected
         else:
@@ -186,10 +180,10 @@ def test_qwen_vl_utils_agrees_but_for_sides_that_it_rounds_to_nothing():
     rng = random.Random(2)
     usual = [(rng.randint(28, 900), rng.randint(28, 900)) for _ in range(300)]
     compared = [(rule.resized(*size), theirs(*size)) for size in usual if min(theirs(*size)) > 0]
-    assert len(compared) > 280
+    assert len(compared) > 250
     assert all(ours == other for ours, other in compared)
-    assert theirs(639, 31) == (616, 0)  # the fault of the case table
-    assert rule.resized(639, 31) == (616, 28)
+    assert theirs(639, 31) == (560, 0)  # the fault of the case table
+    assert rule.resized(639, 31) == (560, 28)
 
 
 def test_qwen_vl_utils_vision_info_gives_the_processors_grid():
