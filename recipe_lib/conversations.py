@@ -3,7 +3,7 @@
 Every message that leaves here has a list of parts as its content, each part with exactly the keys that its
 type needs: `{"type": "image"}` or `{"type": "text", "text": ...}`. That matters: Arrow fills the keys of all
 parts with None, Qwen's template takes any part with an `image` key for an image, and TRL counts the ones
-without it. LLaVA-NeXT's template refuses string content, and puts all images of a turn before its text.
+without it. LLaVA-NeXT's template loses string content, and puts all images of a turn before its text.
 """
 
 from __future__ import annotations
@@ -184,8 +184,10 @@ def _role(message: Any, row_id: Any) -> str:
 
 def _parts(message: Mapping, row_id: Any) -> list[dict]:
     content = message.get("content")
+    if not isinstance(content, list | tuple):
+        content = [] if content is None else [content]
     parts: list[dict] = []
-    for part in [content] if isinstance(content, str) else content or []:
+    for part in content:
         part = {"type": "text", "text": part} if isinstance(part, str) else part
         kind = _kind(part, row_id)
         if kind == "image":
