@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Image, IterableDataset, LargeList, List
+from datasets import Dataset, Features, Image, IterableDataset, LargeList, List
+from datasets.fingerprint import Hasher
 from tqdm.auto import tqdm
 
 from recipe_lib.answer_format import system_prompt
@@ -71,12 +72,16 @@ def find_columns(names: Iterable[str], kind: str, given: Mapping[str, str | None
 
 def undecoded(dataset: Dataset | IterableDataset) -> Dataset | IterableDataset:
     """Return the set with its pictures as they are stored (bytes or path), and without any transform."""
-    if isinstance(dataset, Dataset):
-        dataset = dataset.with_format(None)
-    for name, feature in (dataset.features or {}).items():
-        if (plain := _plain(feature)) is not None:
-            dataset = dataset.cast_column(name, plain)
-    return dataset
+    features = {name: _plain(feature) for name, feature in (dataset.features or {}).items()}
+    if isinstance(dataset, IterableDataset):
+        for name, feature in features.items():
+            dataset = dataset if feature is None else dataset.cast_column(name, feature)
+        return dataset
+    info = dataset.info.copy()
+    info.features = Features({name: plain or dataset.features[name] for name, plain in features.items()})
+    # cast_column would do, but it writes a list of pictures anew: only the description changes here
+    mark = Hasher.hash([dataset._fingerprint, "undecoded"])
+    return Dataset(dataset.data, info, dataset.split, indices_table=dataset._indices, fingerprint=mark)
 
 
 def renamed(

@@ -220,9 +220,7 @@ def rule_for(processor: Any) -> Rule:
         return TilesRule(longest, tile, processor.image_seq_len, images.do_image_splitting)
     if family == "LlavaNextProcessor":
         pinpoints = tuple((height, width) for height, width in images.image_grid_pinpoints)
-        extra = processor.num_additional_image_tokens - (
-            processor.vision_feature_select_strategy == "default"
-        )
+        extra = processor.num_additional_image_tokens - (processor.vision_feature_select_strategy == "default")
         return AnyResRule(pinpoints, images.crop_size["height"], processor.patch_size, extra)
     if family == "Gemma3Processor":
         return CropsRule(processor.image_seq_length)

@@ -30,9 +30,7 @@ class RowError(ValueError):
     `fault` is the row checker's name for the kind of fault, for example "unreadable".
     """
 
-    def __init__(
-        self, problem: str, *, row_id: Any = None, column: str = "images", fault: str = "unreadable"
-    ):
+    def __init__(self, problem: str, *, row_id: Any = None, column: str = "images", fault: str = "unreadable"):
         where = f"row {row_id}" if row_id is not None else "row (no id given)"
         super().__init__(f"{where}, column {column!r}: {problem}")
         self.problem, self.row_id, self.column, self.fault = problem, row_id, column, fault
@@ -75,9 +73,7 @@ def resolve(value: Any, source: Source = DEFAULT_SOURCE) -> Any:
         if len(value) == 1:
             return resolve(value[0], source)
         raise RowError(f"a list of {len(value)} pictures where one was expected; use to_rgb_list")
-    if isinstance(
-        value, Path
-    ):  # a row holds texts, never Path objects: this one comes from the caller's own code
+    if isinstance(value, Path):  # a row holds texts, never Path objects: this one comes from the caller's own code
         return _read_file(value, source)
     if isinstance(value, str):
         return _from_text(value, source)
@@ -180,7 +176,5 @@ def _fetch(url: str, source: Source) -> bytes:
 
 def _limited(data: Any, source: Source) -> Any:
     if len(data) > source.max_bytes:
-        raise RowError(
-            f"more than max_bytes={source.max_bytes}; raise Source(max_bytes=...) if this is meant"
-        )
+        raise RowError(f"more than max_bytes={source.max_bytes}; raise Source(max_bytes=...) if this is meant")
     return data
