@@ -426,3 +426,30 @@ def test_pictures_that_no_one_converted_are_seen_by_transparency_in_the_palette(
     image = drawing("P")
     assert "transparency" not in image.info  # the alpha sits in the palette itself
     assert to_rgb(image).getpixel((1, 1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_a_header_is_not_believed_where_the_file_is_cut_short(kind, monkeypatch):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x010E] = "a thumbnail ends with \xff\xd9 too"
+    data = encoded(noise, kind, **({"exif": exif} if kind in ("JPEG", "PNG", "WEBP") else {}))
+    assert header(data).width == 90
+    for part in (0.3, 0.5, 0.9):
+        with pytest.raises(RowError, match="cannot be decoded"):
+            header(data[: int(len(data) * part)])
+    if kind in ("JPEG", "PNG", "WEBP"):  # the usual formats are not decoded for this
+        monkeypatch.setattr(Image.Image, "load", lambda *_: pytest.fail("decoded"))
+        assert header(data).width == 90
+
+
+def test_a_header_finds_a_png_whose_bytes_were_changed():
+    data = bytearray(encoded(gradient(90, 90)))
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(RowError, match="cannot be decoded"):
+        header(bytes(data))
+
+
+def test_digests_are_of_the_encoded_bytes():
+    data = encoded(gradient())
+    assert header(data).digest == header({"bytes": data}).digest != header(encoded(gradient(), "BMP")).digest
