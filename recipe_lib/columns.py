@@ -26,10 +26,11 @@ from recipe_lib.images import header, to_rgb
 # What public sets call each of TRL's columns, most telling name first.
 USUAL = {
     "prompt": ("prompt", "question", "problem", "query", "instruction"),
-    "images": ("images", "image", "img", "image_path", "decoded_image"),
+    "images": ("images", "image", "img", "image_path", "file_name", "decoded_image"),
     "solution": ("solution", "answer", "ground_truth", "gt_answer", "label"),
     "chosen": ("chosen",),
     "rejected": ("rejected",),
+    "worked": ("worked", "worked_solution", "original_answer", "rationale", "explanation"),
     "options": ("options", "choices"),
     "id": ("id", "pid", "idx", "question_id"),
 }
@@ -54,6 +55,10 @@ def find_columns(names: Iterable[str], kind: str, given: Mapping[str, str | None
     if missing := [name for name in given.values() if name is not None and name not in names]:
         raise ValueError(f"the set has no column {missing[0]!r}; it has: {', '.join(names)}")
     found = {role: next((name for name in usual if name in names), None) for role, usual in USUAL.items()}
+    if "answer" in names and "solution" in names and "solution" not in given:
+        given["solution"] = "answer"  # where a set has both, the solution is the worked one
+    if given.get("solution") not in (None, "solution") and "solution" in names and "worked" not in given:
+        given["worked"] = "solution"
     found = {role: name for role, name in {**found, **given}.items() if name is not None}
     if "input_ids" in names and "prompt" not in found:
         raise ValueError(
@@ -91,10 +96,13 @@ def renamed(
     dataset = undecoded(dataset)
     names = list(dataset.column_names or next(iter(dataset)))
     found = find_columns(names, kind, given)
-    for role, name in found.items():
-        if role != name and role in names:  # the wanted name is taken by a column that is not wanted
-            dataset = dataset.remove_columns(role)
-    return dataset.rename_columns({name: role for role, name in found.items() if role != name})
+    taken = [role for role, name in found.items() if role != name and role in names and role not in found.values()]
+    dataset = dataset.remove_columns(taken)  # the wanted name belongs to a column that is not wanted
+    wanted = {name: role for role, name in found.items() if role != name}
+    if isinstance(dataset, IterableDataset) and set(wanted) & set(wanted.values()):  # it renames one by one
+        dataset = dataset.rename_columns({name: f"_{role}" for name, role in wanted.items()})
+        wanted = {f"_{role}": role for role in wanted.values()}
+    return dataset.rename_columns(wanted)
 
 
 def look_over(

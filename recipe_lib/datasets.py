@@ -11,30 +11,47 @@ from __future__ import annotations
 
 import importlib
 from functools import partial
+from pathlib import Path
 
 from datasets import Dataset
 
 from recipe_lib.answer_format import system_prompt
+from recipe_lib.any_set import RawSet, open_set
 from recipe_lib.conversations import build_prompt
 
 # Name -> the module whose `build(split, **options)` makes it.
 NAMED_DATASETS = {
     "digits": "data_scripts.digits",
     "shapes": "data_scripts.shapes",
+    "multimodal-open-r1-8k-verified": "data_scripts.open_r1",
+    "geometry3k": "data_scripts.geometry3k",
+    "clevr-count": "data_scripts.clevr_count",
+    "mathvista": "data_scripts.mathvista",
+    "scienceqa": "data_scripts.scienceqa",
+    "rlaif-v": "data_scripts.rlaif_v",
+    "rlaif-v-original": "data_scripts.rlaif_v_original",
+    "mmpr": "data_scripts.mmpr",
 }
 
 
 def load(
-    name: str, split: str = "train", *, limit: int | None = None, style: str = "think_answer", **options
+    name: str,
+    split: str = "train",
+    *,
+    limit: int | None = None,
+    style: str = "think_answer",
+    on_error: str = "skip",
+    **options,
 ) -> Dataset:
     """Load a named set with its prompts.
 
     Args:
-        name: one of `NAMED_DATASETS`.
+        name: one of `NAMED_DATASETS`, or a folder, a file or a hub name (`recipe_lib.any_set`).
         split: `train` or `test`. The two never share a picture.
         limit: keep the first rows only; None keeps all.
         style: answer format that the system prompt asks for (`recipe_lib.answer_format.STYLES`).
-        options: passed to the set's own `build`, such as `shift` of `shapes`.
+        on_error: "skip" leaves bad rows of a public set out and says how many; "raise" stops at the first.
+        options: passed to the set's own `build`, such as `shift` of `shapes` or `path` of a local copy.
 
     Returns:
         Rows with `prompt` (messages whose parts say where each image stands), `images` (list of PIL images),
@@ -43,14 +60,24 @@ def load(
     Raises:
         ValueError: unknown name (the known ones are listed), unknown split, or a limit below 1.
     """
+    raw = open_raw(name, split, **options).first(limit)
+    if "question" in (raw.dataset.column_names or []) and "images" in raw.dataset.column_names:
+        return with_prompts(raw.dataset, style)
+    return raw.ready(style if raw.kind == "grpo" else None, on_error)[0]
+
+
+def open_raw(name: str, split: str = "train", **options) -> RawSet:
+    """Open a named set, or any set by its folder, file or hub name, as it is stored.
+
+    Raises ValueError on an unknown name (the known ones are listed), and what the set's own `build` raises.
+    """
     if name not in NAMED_DATASETS:
-        raise ValueError(f"unknown data set {name!r}; known: {', '.join(NAMED_DATASETS)}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit}: at least one row is needed; leave it out to keep all")
-    dataset = importlib.import_module(NAMED_DATASETS[name]).build(split, **options)
-    if limit is not None:
-        dataset = dataset.select(range(min(limit, len(dataset))))
-    return with_prompts(dataset, style)
+        if Path(name).exists() or name.count("/") == 1:
+            return open_set(name, split, **options)
+        known = ", ".join(NAMED_DATASETS)
+        raise ValueError(f"unknown data set {name!r}; known: {known}, or a folder, a file, a hub name `owner/name`")
+    made = importlib.import_module(NAMED_DATASETS[name]).build(split, **options)
+    return made if isinstance(made, RawSet) else RawSet(made, name=name)
 
 
 def with_prompts(dataset: Dataset, style: str = "think_answer") -> Dataset:

@@ -1,0 +1,78 @@
+"""MMPR: three million preference pairs over pictures, the set of the MPO paper, by OpenGVLab.
+
+It is published as archives, to be unpacked beside each other:
+
+    MMPR-v1.1/meta.json      subset -> {"root": folder of pictures, "annotation": file of pairs, ...}
+    MMPR-v1.1/images/...     MMPR-v1.1/annotations/*.jsonl
+
+A pair is {"image": a path or a list of paths below the root, or nothing, "question", "chosen", "rejected"}, with
+an `<image>` marker in the question where a picture stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset, Features, IterableDataset, List, Value
+
+from recipe_lib.any_set import RawSet
+from recipe_lib.image_sources import Source
+from recipe_lib.images import as_list
+
+PLACE, REVISION = "OpenGVLab/MMPR-v1.1", "f4f3c430f6b37a1d8406d08336a4d9bcf64ace1a"
+TEXTS = ("id", "prompt", "chosen", "rejected")
+FEATURES = Features({"images": List(Value("string"))} | {name: Value("string") for name in TEXTS})
+
+
+def build(
+    split: str = "train",
+    *,
+    path: str | None = None,
+    subsets: tuple[str, ...] = (),
+    per_subset: int | None = None,
+    streaming: bool = False,
+) -> RawSet:
+    """The pairs of the unpacked folder at `path`, subset by subset.
+
+    Args:
+        subsets: names of `meta.json`; empty takes all. per_subset: the first pairs of each; None takes all.
+
+    Raises FileNotFoundError where the folder is not unpacked, ValueError on an unknown subset or split.
+    """
+    if split != "train":
+        raise ValueError(f"mmpr has no split {split!r}; it has: train")
+    folder = Path(path or "MMPR-v1.1")
+    if not (folder / "meta.json").is_file():
+        raise FileNotFoundError(
+            f"no meta.json in {folder}; with network, run `hf download --repo-type dataset --revision {REVISION} "
+            f"--local-dir {folder} {PLACE}`, join and unpack its archives there, and give path=FOLDER"
+        )
+    known = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    if unknown := set(subsets) - set(known):
+        raise ValueError(f"no such subset: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    wanted = {name: known[name] for name in subsets or known}
+    options = {"folder": str(folder), "wanted": wanted, "per_subset": per_subset}
+    make = IterableDataset.from_generator if streaming else Dataset.from_generator
+    pairs = make(_pairs, gen_kwargs=options, features=FEATURES)
+    return RawSet(pairs, "mpo", source=Source(root=folder), name="mmpr")
+
+
+def _pairs(folder: str, wanted: dict[str, dict], per_subset: int | None) -> Iterator[dict]:
+    for name, described in wanted.items():
+        root = _below(folder, described["root"])
+        with _below(folder, described["annotation"]).open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                if per_subset is not None and number >= per_subset:
+                    break
+                pair = json.loads(line)
+                images = [str(root / image) for image in as_list(pair.get("image"))]
+                texts = {"prompt": pair.get("question")} | {key: pair.get(key) for key in ("chosen", "rejected")}
+                yield {"id": f"{name}/{number}", "images": images, **texts}
+
+
+def _below(folder: str, place: str) -> Path:
+    """A place of `meta.json`: below its folder, or below the folder's parent, as some releases write it."""
+    inside, beside = Path(folder) / place, Path(folder).parent / place
+    return beside.resolve() if beside.exists() and not inside.exists() else inside.resolve()
