@@ -174,12 +174,22 @@ def test_bad_rows_are_raised_or_counted_and_named(streaming, capsys):
 
 
 def test_pixels_that_break_behind_a_good_header_name_their_row_when_read():
-    half = jpeg(0, 300, 300)[:1500]
-    stored = [{"bytes": jpeg(), "path": None}, {"bytes": half, "path": None}]
-    data = {"id": ["a", "b"], "image": stored, "problem": ["Q?"] * 2, "answer": ["1"] * 2}
-    dataset, _ = ready(Dataset.from_dict(data).cast_column("image", Image(decode=False)))
+    buffer = io.BytesIO()
+    PILImage.effect_noise((60, 60), 90).convert("RGB").save(buffer, "WEBP", lossless=True)
+    data = bytearray(buffer.getvalue())
+    data[40:-4] = b"\xff" * (len(data) - 44)  # as long as its header says, and nonsense inside
+    stored = [{"bytes": jpeg(), "path": None}, {"bytes": bytes(data), "path": None}]
+    columns_ = {"id": ["a", "b"], "image": stored, "problem": ["Q?"] * 2, "answer": ["1"] * 2}
+    dataset, _ = ready(Dataset.from_dict(columns_).cast_column("image", Image(decode=False)))
     with pytest.raises(RowError, match="row b, column 'images': cannot be decoded"):
         dataset[1]
+
+
+def test_a_file_cut_in_half_is_found_while_getting_ready():
+    stored = [{"bytes": jpeg(), "path": None}, {"bytes": jpeg(0, 300, 300)[:1500], "path": None}]
+    dataset = Dataset.from_dict({"image": stored, "problem": ["Q?"] * 2, "answer": ["1"] * 2})
+    kept, skipped = ready(dataset.cast_column("image", Image(decode=False)), on_error="skip")
+    assert (len(kept), [error.row_id for error in skipped]) == (1, [1])
 
 
 def test_pictures_of_a_folder_are_read_from_it_alone(tmp_path):
@@ -213,7 +223,8 @@ def train_dpo(family: str, dataset: Dataset, folder, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_families.FAMILIES)
 def test_rows_of_any_count_train_through_dpo(family, tmp_path):
-    for images in MIXED.values():
+    every = family in ("qwen2.5-vl", "smolvlm")
+    for images in MIXED.values() if every else [MIXED["1, 3 and 0"]]:
         answers = {"chosen": ["yes it is"] * len(images), "rejected": ["no"] * len(images)}
         dataset, _ = ready(several(images, **answers), "mpo")
         # with unused columns removed, as is the default: the transform needs nothing but TRL's columns
