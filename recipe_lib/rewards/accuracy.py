@@ -229,10 +229,10 @@ class _Asker:
     def __call__(self, gold: str, answer: str) -> bool:
         if self.left <= 0:
             return False
-        started = math_worker.clock()
-        self.verdicts.append(math_worker.compare(gold, answer, self.left))
-        self.left -= math_worker.clock() - started
-        return self.verdicts[-1] == "equal"
+        verdict, seconds = math_worker.timed_compare(gold, answer, self.left)
+        self.verdicts.append(verdict)
+        self.left -= seconds
+        return verdict == "equal"
 
     def path(self, path: str) -> str:
         """`path`, with math-verify's last word where it was asked."""

@@ -32,7 +32,13 @@ class MathWorker:
         self._process: subprocess.Popen | None = None
 
     def compare(self, gold: str, answer: str, seconds: float) -> str:
-        """math-verify's verdict on two LaTeX texts; see `math_child.Worker.run` for the words.
+        """The verdict alone of `timed_compare`."""
+        return self.timed_compare(gold, answer, seconds)[0]
+
+    def timed_compare(self, gold: str, answer: str, seconds: float) -> tuple[str, float]:
+        """math-verify's verdict on two LaTeX texts, and the seconds it took, neither start-up nor queue included.
+
+        See `math_child.Worker.run` for the words.
 
         Raises:
             ImportError: math-verify is not installed.
@@ -44,6 +50,7 @@ class MathWorker:
             try:
                 for _ in range(2):  # once more where the child had died since the last call
                     process = self._process or self._start()
+                    started = time.monotonic()
                     reply = self._exchange(process, line, seconds + _GRACE_SECONDS)
                     if reply is not None:
                         verdict = reply["verdict"]
@@ -53,7 +60,7 @@ class MathWorker:
                 self.close()
                 raise
         counts[verdict] += 1
-        return verdict
+        return verdict, time.monotonic() - started
 
     def close(self) -> None:
         """End the child and reap it."""
@@ -112,10 +119,9 @@ class MathWorker:
 
 
 worker = MathWorker()
-compare = worker.compare
+compare, timed_compare = worker.compare, worker.timed_compare
 atexit.register(worker.close)
 os.register_at_fork(after_in_child=worker.forget)
-clock = time.monotonic
 
 
 def late() -> int:

@@ -1,11 +1,17 @@
 """The accuracy reward on every handed case, on more kinds of the same faults, and on the labelled pairs."""
 
+import functools
 import json
 import threading
 
 import pytest
 
-from recipe_lib.rewards import accuracy_reward, judge
+from recipe_lib import rewards
+from recipe_lib.rewards import math_worker
+
+# Verdicts are what is tested here, on machines that may be busy: the deadline has tests of its own.
+judge = functools.partial(rewards.judge, deadline=20.0)
+accuracy_reward = functools.partial(rewards.accuracy_reward, deadline=20.0)
 
 
 def rows(root, name):
@@ -150,3 +156,12 @@ def test_the_reason_is_told():
     assert judge("The answer is 3", "3").path == "no answer"
     assert judge(tagged("3"), "").path == "gold unreadable"
     assert judge(tagged("x+\\sin x"), "\\sin x+x").path == "formula, math-verify: equal"
+
+
+def test_the_start_of_math_verify_is_no_part_of_a_deadline(monkeypatch):
+    """The first verdict of a session compares several formulas, and must have time left for the last."""
+    worker = math_worker.MathWorker()
+    monkeypatch.setattr(math_worker, "timed_compare", worker.timed_compare)
+    options = {"A": "\\{\\sin x, \\cos x\\}", "B": "0"}
+    assert judge(tagged("$\\{\\cos x+0, 0+\\sin x\\}$"), "A", options).score == 1.0
+    worker.close()

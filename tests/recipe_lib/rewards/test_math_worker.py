@@ -20,11 +20,11 @@ TOWER = "9^{9^{9^{9}}}"
 
 @pytest.fixture(scope="module")
 def worker():
-    assert math_worker.compare("1", "1", 5.0) == "equal"  # the start-up is not what the tests time
+    assert math_worker.compare("1", "1", 20.0) == "equal"  # the start-up is not what the tests time
     return math_worker.worker
 
 
-def run(code, *arguments, timeout=60):
+def run(code, *arguments, timeout=200):
     """Standard output of a script in its own process."""
     code = (
         "import os, sys, time, threading\nfrom recipe_lib.rewards.math_worker import compare, worker\n"
@@ -73,7 +73,7 @@ def wait_for_the_end_of(pids, seconds=5.0):
     ],
 )
 def test_verdicts(worker, gold, answer, verdict):
-    assert worker.compare(gold, answer, 5.0) == verdict
+    assert worker.compare(gold, answer, 20.0) == verdict
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_verdicts(worker, gold, answer, verdict):
 def test_the_deadline_holds_and_the_next_verdict_is_quick(worker, answer):
     started = time.perf_counter()
     verdict = worker.compare("1", answer, 0.5)
-    assert time.perf_counter() - started < 1.0
+    assert time.perf_counter() - started < 2.0
     assert verdict in ("timeout", "different", "answer unreadable") or verdict.startswith("failed")
     started = time.perf_counter()
-    assert worker.compare("x+1", "1+x", 5.0) == "equal"
-    assert time.perf_counter() - started < 1.0  # a fork, not a new import of sympy
+    assert worker.compare("x+1", "1+x", 20.0) == "equal"
+    assert time.perf_counter() - started < 2.0  # a fork, not a new import of sympy
 
 
 def test_late_verdicts_are_counted(worker):
@@ -98,7 +98,7 @@ def test_late_verdicts_are_counted(worker):
 def test_threads_share_one_process(worker):
     found, first = [], worker._process.pid
     threads = [
-        threading.Thread(target=lambda n=n: found.append((n, worker.compare(f"x+{n}", f"{n}+x", 5.0))))
+        threading.Thread(target=lambda n=n: found.append((n, worker.compare(f"x+{n}", f"{n}+x", 20.0))))
         for n in range(16)
     ]
     for thread in threads:
@@ -111,18 +111,18 @@ def test_threads_share_one_process(worker):
 
 def test_a_killed_child_is_replaced(worker):
     os.kill(worker._process.pid, signal.SIGKILL)
-    assert worker.compare("x", "x", 5.0) == "equal"
+    assert worker.compare("x", "x", 20.0) == "equal"
     os.kill(family(worker._process.pid)[1], signal.SIGKILL)  # the forked worker, under the supervisor
-    assert worker.compare("x", "y", 5.0) in ("crashed", "different")
-    assert worker.compare("x", "x", 5.0) == "equal"
+    assert worker.compare("x", "y", 20.0) in ("crashed", "different")
+    assert worker.compare("x", "x", 20.0) == "equal"
 
 
 def test_an_interrupt_does_not_mix_up_replies(worker, monkeypatch):
     monkeypatch.setattr(math_worker.json, "loads", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        worker.compare("x", "x", 5.0)
+        worker.compare("x", "x", 20.0)
     monkeypatch.undo()
-    assert worker.compare("x", "y", 5.0) == "different"
+    assert worker.compare("x", "y", 20.0) == "different"
 
 
 def test_nothing_is_left_at_exit():
@@ -141,7 +141,7 @@ def test_nothing_is_left_at_exit():
 def test_the_end_of_the_parent_ends_the_child(busy):
     code = f"""
     from recipe_lib.rewards.math_worker import compare, worker
-    compare("1", "1", 5.0)
+    compare("1", "1", 20.0)
     print(worker._process.pid, flush=True)
     compare("1", {TOWER!r}, 600.0) if {busy == "busy"} else input()
     """
@@ -161,14 +161,14 @@ def test_forks_have_a_process_each_and_take_nothing_from_the_parent():
     """As data-loader workers and launchers fork: the fork's exit must not end the parent's child."""
     out = run(
         """
-        compare("1", "1", 5.0)
+        compare("1", "1", 20.0)
         mine = worker._process.pid
         fork = os.fork()
         if fork == 0:
-            ok = worker._process is None and compare("x", "x", 5.0) == "equal" and worker._process.pid != mine
+            ok = worker._process is None and compare("x", "x", 20.0) == "equal" and worker._process.pid != mine
             worker.close()
             os._exit(0 if ok else 3)
-        print(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]), compare("x", "x", 5.0), worker._process.pid == mine)
+        print(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]), compare("x", "x", 20.0), worker._process.pid == mine)
         """
     )
     assert out == ["0", "equal", "True"]
@@ -177,7 +177,7 @@ def test_forks_have_a_process_each_and_take_nothing_from_the_parent():
 def test_a_fork_that_lives_on_does_not_keep_the_child_alive():
     out = run(
         """
-        compare("1", "1", 5.0)
+        compare("1", "1", 20.0)
         fork = os.fork()
         if fork == 0:
             os.close(1), os.close(2)
@@ -194,11 +194,9 @@ def test_a_fork_that_lives_on_does_not_keep_the_child_alive():
 
 
 def test_several_processes_on_one_machine():
-    code = (
-        "from recipe_lib.rewards.math_worker import compare; print(compare('x+1', '1+x', 5.0), compare('1', '2', 5.0))"
-    )
+    code = "from recipe_lib.rewards.math_worker import compare; print(compare('x+1', '1+x', 20), compare('1', '2', 20))"
     many = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [one.communicate(timeout=120)[0].split() for one in many] == [["equal", "different"]] * 3
+    assert [one.communicate(timeout=200)[0].split() for one in many] == [["equal", "different"]] * 3
 
 
 def test_a_missing_package_is_named_with_the_command(tmp_path, monkeypatch):
