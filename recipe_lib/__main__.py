@@ -6,6 +6,7 @@ from importlib import import_module
 # verb -> (module, what it does). A module is only imported when its verb is called.
 VERBS = {
     "run": ("recipe_lib.notebooks", "run a notebook with checked parameters"),
+    "check": ("recipe_lib.checks", "look over a data set's rows before training"),
     "score": ("recipe_lib.rewards.score", "score a file of completions, with the reason for each verdict"),
 }
 

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,6 +94,12 @@ def open_set(
     names = dataset.column_names or []
     kind = kind or ("mpo" if {"chosen", "rejected"} <= set(names) else "grpo")
     return RawSet(dataset, kind, dict(columns or {}), None, Source(root=root, fetch_urls=fetch_urls), str(where))
+
+
+def splits_at(where: str) -> list[str]:
+    """The splits of a set saved on disk, and ["train"] for anything else."""
+    described = Path(where) / "dataset_dict.json"
+    return json.loads(described.read_text(encoding="utf-8"))["splits"] if described.is_file() else ["train"]
 
 
 def _on_disk(path: Path, split: str, streaming: bool) -> tuple[Dataset | IterableDataset, Path]:

@@ -227,5 +227,5 @@ def _merge(parts: list[dict]) -> list[dict]:
     return merged
 
 
-def _error(problem: str, row_id: Any, fault: str = "unreadable") -> RowError:
+def _error(problem: str, row_id: Any, fault: str = "malformed") -> RowError:
     return RowError(problem, row_id=row_id, column="prompt", fault=fault)

@@ -109,6 +109,16 @@ def header(value: Any, *, row_id: Any = None, column: str = "images", source: So
         raise RowError(_broken(error), row_id=row_id, column=column) from error
 
 
+def encoded(value: Any, source: Source = DEFAULT_SOURCE) -> bytes:
+    """Return the picture's bytes as they are stored; pictures and arrays in memory become PNG."""
+    found = resolve(value, source)
+    if isinstance(found, bytes):
+        return found
+    buffer = io.BytesIO()
+    to_rgb(found, source=source).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def _is_whole(data: bytes, kind: str | None) -> bool:
     """Whether the file ends where its format says; False also for formats whose end is not looked for."""
     if kind in ("JPEG", "MPO"):
