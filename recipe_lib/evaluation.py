@@ -1,9 +1,9 @@
 """Held-out accuracy with intervals, and comparisons of two runs on the same questions.
 
-    before = evaluate(model, processor, test)
-    ...train...
-    after = evaluate(model, processor, test)
-    compare(before.correct, after.correct)   # gain, with its interval
+before = evaluate(model, processor, test)
+...train...
+after = evaluate(model, processor, test)
+compare(before.correct, after.correct)   # gain, with its interval
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def evaluate(
         model, processor, dataset, max_new_tokens=max_new_tokens, batch_size=batch_size, description=description
     )
     # The pictures stay out: a reward that needs them reads the rows itself.
-    columns = {name: dataset[name] for name in dataset.column_names if name != "images"}
-    columns = {name: list(values) for name, values in columns.items()}
+    rows = dataset.with_format(None).remove_columns("images")
+    columns = {name: list(rows[name]) for name in rows.column_names}
     scores = reward(completions=completions, **columns)
     unread = [row for row, score in enumerate(scores) if score is None]
     if unread:

@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
 
+from recipe_lib.image_budget import NAMED_RULES
+
 CHECKPOINTS = Path(__file__).resolve().parent.parent / "checkpoints"
 
 
@@ -76,6 +78,8 @@ def source(name: str) -> str:
 def load(name: str, **init) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Load a model and its processor; padding is on the left, as generation needs.
 
+    Real models get the image size limits of `recipe_lib.image_budget`, so that one picture cannot fill the context.
+
     Args:
         name: `auto`, a key of `NAMED_MODELS`, a folder, or a hub name.
         init: passed to `from_pretrained`. `dtype` defaults to float32 on a CPU and for the tiny models, whose
@@ -101,6 +105,8 @@ def load(name: str, **init) -> tuple[PreTrainedModel, ProcessorMixin]:
             f"{name}: {where!r} is neither cached nor reachable ({_last_line(error)}). With network, run "
             f"`hf download {where}` once; without, MODEL=tiny-qwen2.5-vl needs no download"
         ) from None
+    if name in NAMED_RULES:
+        NAMED_RULES[name].limit(processor)
     return model, processor
 
 

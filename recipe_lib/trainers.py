@@ -1,7 +1,7 @@
 """What a run needs around TRL's trainers: a clean stop on Ctrl-C, a log on disk, resuming, and the control run.
 
-    trainer = GRPOTrainer(..., callbacks=[LogToFile()])
-    trainers.train(trainer, resume=RESUME)
+trainer = GRPOTrainer(..., callbacks=[LogToFile()])
+trainers.train(trainer, resume=RESUME)
 """
 
 from __future__ import annotations
@@ -15,10 +15,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import trl
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 LOG_NAME = "train_log.jsonl"
+
+
+class GRPOTrainer(trl.GRPOTrainer):
+    """TRL's trainer, which also takes batches that mix rows with and without images.
+
+    TRL 1.16 turns an empty image list into None when it reads the prompts, and the processor, called once more
+    for the training pass, refuses None beside lists.
+    """
+
+    def _tokenize_prompts(self, prompts):
+        prompt_ids, images, fields = super()._tokenize_prompts(prompts)
+        return prompt_ids, images if images is None else [found or [] for found in images], fields
 
 
 def train(trainer: Trainer, *, resume: bool = False) -> float:
