@@ -23,7 +23,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_f
 from recipe_lib.columns import ready, renamed
 from recipe_lib.image_sources import DEFAULT_SOURCE, RowError, Source
 
-READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+READERS = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ same, row by row.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -34,6 +36,7 @@ USUAL = {
     "options": ("options", "choices"),
     "id": ("id", "pid", "idx", "question_id"),
 }
+OPTION_LINE = re.compile(r"^\s*[(\[]?([A-Z])\s*[)\].:]\s*(\S.*?)\s*$", re.MULTILINE)  # "A. red"
 NEEDED = {"grpo": ("prompt", "solution"), "mpo": ("prompt", "chosen", "rejected")}
 
 
@@ -42,7 +45,7 @@ def find_columns(names: Iterable[str], kind: str, given: Mapping[str, str | None
 
     Args:
         kind: "grpo" or "mpo".
-        given: overrides, such as {"prompt": "problem"}; None as a value says that the set has no such column.
+        given: overrides, such as {"prompt": "problem"}; None as a value says that no column plays that part.
 
     Raises ValueError that lists the set's columns where a needed one is not found, and on a set that has been
     through a processor already.
@@ -97,7 +100,9 @@ def renamed(
     names = list(dataset.column_names or next(iter(dataset)))
     found = find_columns(names, kind, given)
     taken = [role for role, name in found.items() if role != name and role in names and role not in found.values()]
-    dataset = dataset.remove_columns(taken)  # the wanted name belongs to a column that is not wanted
+    denied = {name for role, named in (given or {}).items() if named is None for name in USUAL[role]}
+    taken += [name for name in names if name in denied and name not in found.values() and name not in taken]
+    dataset = dataset.remove_columns(taken)  # what another column is to be called, or what is not to be read
     wanted = {name: role for role, name in found.items() if role != name}
     if isinstance(dataset, IterableDataset) and set(wanted) & set(wanted.values()):  # it renames one by one
         dataset = dataset.rename_columns({name: f"_{role}" for name, role in wanted.items()})
@@ -106,14 +111,15 @@ def renamed(
 
 
 def look_over(
-    rows: Iterable[dict], make: Callable[..., dict], source: Source = DEFAULT_SOURCE
+    rows: Iterable[dict], make: Callable[..., dict], source: Source = DEFAULT_SOURCE, first: int = 0
 ) -> Iterator[tuple[dict, dict | None, RowError | None]]:
-    """Yield (raw row, made row with its pictures' headers as `headers`, or None, and the row's error or None)."""
-    for number, row in enumerate(rows):
+    """Yield (raw row, row in TRL's columns or None, its error or None); `first` is the first row's number."""
+    for number, row in enumerate(rows, first):
         row_id = row_name(row, number)
         try:
             made = make(row, row_id=row_id)
-            made["headers"] = [header(image, row_id=row_id, source=source) for image in made["images"]]
+            for image in made["images"]:
+                header(image, row_id=row_id, source=source)
             yield row, made, None
         except RowError as error:
             yield row, None, error
@@ -178,6 +184,28 @@ def ready(
     return dataset.with_transform(partial(_transform, make=make, source=source, whole=whole)), skipped
 
 
+def option_table(value: Any) -> dict[str, str] | None:
+    """An options column as the rewards read it, letter to text; None where it holds none.
+
+    Sets keep options as a mapping, as a list ("red" or "A. red"), or as either written as JSON; Arrow fills a
+    mapping's missing letters with None.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if isinstance(value, list | tuple):
+        lettered = [OPTION_LINE.fullmatch(str(text)) for text in value]
+        if lettered and all(lettered):
+            return {match[1]: match[2] for match in lettered}
+        return {chr(ord("A") + place): str(text) for place, text in enumerate(value[:26])} or None
+    if isinstance(value, Mapping):
+        named = {str(key).strip(" ()[].:").upper(): str(text) for key, text in value.items() if text is not None}
+        return named or None
+    return None
+
+
 def _plain(feature: Any) -> Any:
     """The same feature with pictures undecoded, or None where there is nothing to change."""
     if isinstance(feature, Image):
@@ -192,6 +220,8 @@ def _make(row: dict, *, kind: str, system: str | None, convert: Callable | None,
     if kind == "mpo":
         return mpo_row(row, system, row_id=row_id)
     made = grpo_row(row, system, row_id=row_id)
+    if "options" in made:
+        made["options"] = option_table(made["options"])
     if "solution" in made and (made["solution"] is None or not str(made["solution"]).strip()):
         raise RowError("there is no solution; drop the row", row_id=row_id, column="solution", fault="empty")
     return made

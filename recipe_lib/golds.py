@@ -5,16 +5,15 @@ Read through the accuracy reward, so that the check and the training cannot disa
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from recipe_lib.columns import OPTION_LINE, option_table
 from recipe_lib.rewards import judge
 from recipe_lib.rewards.letters import gold_letter, label_of
 from recipe_lib.rewards.reading import gold_text
 
-_LINE_OPTION = re.compile(r"^\s*[(\[]?([A-Z])\s*[)\].:]\s*(\S.*?)\s*$", re.MULTILINE)
 _INLINE_OPTION = re.compile(r"[(\[]([A-Z])[)\]]\s*(.*?)\s*(?=[(\[][A-Z][)\]]|$)", re.DOTALL)
 _LAST_EQUATION = re.compile(r"=\s*([^=\n]+?)[.\s]*$")
 
@@ -27,7 +26,7 @@ def gold_fault(made: Mapping) -> tuple[str, str, str] | None:
             they are looked for in the question) and `worked`, a worked solution.
     """
     gold = made.get("solution")
-    options = given_options(made.get("options"))
+    options = option_table(made.get("options"))
     shown = options or options_in(_question(made))
     letter = gold_letter(gold_text(gold).strip()) if isinstance(gold, str) else None
     if letter and shown and label_of(letter[0]) not in shown:
@@ -52,26 +51,9 @@ def _contradiction(gold: Any, worked: Any, options: dict[str, str]) -> str | Non
     return final if judge(_said(final), gold, options).score == 0 else None
 
 
-def given_options(value: Any) -> dict[str, str] | None:
-    """The options column as a mapping from letter to text; None where it holds none."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    if isinstance(value, list | tuple):
-        lettered = [_LINE_OPTION.fullmatch(str(text)) for text in value]
-        if lettered and all(lettered):
-            return {match[1]: match[2] for match in lettered}
-        return {chr(ord("A") + place): str(text) for place, text in enumerate(value[:26])} or None
-    if isinstance(value, Mapping):
-        return {label_of(key): str(text) for key, text in value.items() if text is not None} or None
-    return None
-
-
 def options_in(question: str) -> dict[str, str]:
     """The options that a question lists, lettered from A on without a gap; empty where it lists none."""
-    for pattern in (_LINE_OPTION, _INLINE_OPTION):
+    for pattern in (OPTION_LINE, _INLINE_OPTION):
         found = dict(pattern.findall(question))
         if len(found) >= 2 and list(found) == [chr(ord("A") + place) for place in range(len(found))]:
             return found

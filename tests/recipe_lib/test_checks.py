@@ -16,8 +16,9 @@ from data_scripts import faulty_rows, tiny_families
 from recipe_lib import checks
 from recipe_lib.__main__ import main
 from recipe_lib.any_set import RawSet, open_set
+from recipe_lib.columns import option_table
 from recipe_lib.faults import TokenCounter, examine
-from recipe_lib.golds import final_of, given_options, gold_fault, options_in
+from recipe_lib.golds import final_of, gold_fault, options_in
 from recipe_lib.image_budget import NAMED_RULES, rule_for
 
 COUNTER = TokenCounter(NAMED_RULES["qwen2.5-vl-3b"], limit=2000)
@@ -188,8 +189,8 @@ def test_options_of_every_shape():
         '["red", "blue"]',
         {"(a)": "red", "b.": "blue", "C": None},
     ):
-        assert given_options(value) == expected
-    assert given_options(None) is given_options([]) is given_options("not json") is None
+        assert option_table(value) == expected
+    assert option_table(None) is option_table([]) is option_table("not json") is None
     assert options_in("Which?\n(A) red\n(B) blue") == options_in("Which? (A) red (B) blue") == expected
     assert options_in("Triangle ABC. Find A.") == {}
     assert final_of("a\nThe answer is 5.") == "5"

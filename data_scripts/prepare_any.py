@@ -1,0 +1,6 @@
+"""Any set, by its folder, file or hub name, ready to train on, as Parquet: see `prepare`."""
+
+from data_scripts import prepare
+
+if __name__ == "__main__":
+    raise SystemExit(prepare.run(None))

@@ -1,0 +1,6 @@
+"""The named set `mmpr`, ready to train on, as Parquet: see `prepare`."""
+
+from data_scripts import prepare
+
+if __name__ == "__main__":
+    raise SystemExit(prepare.run("mmpr"))
