@@ -160,7 +160,7 @@ class _Look:
 
 
 def _header(image: Any, look: _Look, raw: RawSet, min_side: int, decode: bool) -> Header:
-    found = header(image, row_id=look.row_id, source=raw.source)
+    found = header(image, row_id=look.row_id, source=raw.source, digest=True)
     if decode:
         to_rgb(image, row_id=look.row_id, source=raw.source)
     size = f"{found.width}x{found.height}"

@@ -36,14 +36,14 @@ _OPENED = tuple(name for name in FORMATS if name in Image.OPEN)
 class Header:
     """What a picture's header says: upright width and height in pixels, the file's format and mode.
 
-    digest: of the encoded bytes; equal digests mean the same picture, other digests need not mean another.
+    digest: of the encoded bytes, where it was asked for; another digest need not mean another picture.
     """
 
     width: int
     height: int
     format: str
     mode: str
-    digest: bytes
+    digest: bytes | None = None
 
 
 def to_rgb(value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE) -> Image.Image:
@@ -83,7 +83,14 @@ def as_list(value: Any) -> list:
     return [value]
 
 
-def header(value: Any, *, row_id: Any = None, column: str = "images", source: Source = DEFAULT_SOURCE) -> Header:
+def header(
+    value: Any,
+    *,
+    row_id: Any = None,
+    column: str = "images",
+    source: Source = DEFAULT_SOURCE,
+    digest: bool = False,
+) -> Header:
     """Return the picture's upright size without decoding it. Raises RowError as `to_rgb` does.
 
     A file that is cut short, by its own structure, is decoded to be sure, and raises then.
@@ -91,10 +98,7 @@ def header(value: Any, *, row_id: Any = None, column: str = "images", source: So
     try:
         found = resolve(value, source)
         image = _from_array(found) if is_array(found) else found
-        if isinstance(image, Image.Image):
-            digest = blake2b(image.tobytes(), digest_size=16).digest()
-        else:
-            digest = blake2b(found, digest_size=16).digest()
+        if not isinstance(image, Image.Image):
             image = _open(found, source)
             if not _is_whole(found, image.format):
                 _open(found, source).load()
@@ -102,7 +106,9 @@ def header(value: Any, *, row_id: Any = None, column: str = "images", source: So
         if _orientation(image) >= 5 and image.format != "TIFF":  # pillow turns TIFFs itself, the size included
             width, height = height, width
         _limit(width, height, source)
-        return Header(width, height, image.format or "array", image.mode, digest)
+        stored = (found if isinstance(found, bytes) else image.tobytes()) if digest else b""
+        mark = blake2b(stored, digest_size=16).digest() if digest else None
+        return Header(width, height, image.format or "array", image.mode, mark)
     except RowError as error:
         raise RowError(error.problem, row_id=row_id, column=column, fault=error.fault) from error.__cause__
     except Exception as error:
@@ -125,7 +131,8 @@ def _is_whole(data: bytes, kind: str | None) -> bool:
         place = 2
         while data[place : place + 1] == b"\xff" and data[place + 1] != 0xDA:  # segments up to the first scan
             place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-        return data.find(b"\xff\xd9", place) > 0  # inside a scan 0xFF is always followed by 0 or a restart mark
+        # inside a scan 0xFF is always followed by 0 or a restart mark, so this can only be the end
+        return place + 2 < len(data) and (data.endswith(b"\xff\xd9") or data.find(b"\xff\xd9", place) > 0)
     if kind == "PNG":
         place = 8
         while place + 12 <= len(data):
