@@ -4,8 +4,9 @@ Nothing is downloaded. The configuration comes from the transformers classes, th
 wheel, and the tokenizer is trained here, on the texts that the recipes use. A model made this way goes
 through exactly the code that a real checkpoint goes through; only the name differs.
 
-    python data_scripts/build_tiny_models.py tiny-qwen2.5-vl           # build and warm-start, minutes
-    python data_scripts/build_tiny_models.py tiny-qwen2.5-vl --check   # rebuild, and compare with the committed one
+    python -m data_scripts.build_tiny_models tiny-qwen2.5-vl    # build, warm-start, measure, about 8 minutes
+
+A checkpoint replaces the committed one only when its accuracy on clean drawn questions lands in `CLEAN_BAND`.
 
 The warm start is supervised fine-tuning on *drawn* digits and shapes only (`digits.py`, `shapes.py`).
 """
@@ -13,6 +14,7 @@ The warm start is supervised fine-tuning on *drawn* digits and shapes only (`dig
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from collections.abc import Callable
 from importlib import resources
@@ -42,6 +44,9 @@ from recipe_lib.answer_format import STYLES, system_prompt
 from recipe_lib.datasets import with_prompts
 
 CLEAN_BAND = (0.95, 1.0)  # accuracy on clean drawn questions in which a rebuilt checkpoint must land
+# How far drawn digits are bent. The warm start also sees digits that nobody could read for certain, so that the
+# model's probabilities mean something: a model that is always sure never tries a second answer in a rollout.
+CLEAN_BEND, WARM_START_BEND = (0.0, 0.7), (0.0, 2.0)
 QWEN_SPECIAL = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -142,10 +147,10 @@ def qwen2_5_vl_model(processor: Qwen2_5_VLProcessor, seed: int = 0, **text) -> Q
     return model
 
 
-def drawn_rows(n: int, seed: int) -> list[dict]:
-    """Warm-start questions: four of drawn digits to one of clean shapes."""
+def drawn_rows(n: int, seed: int, bend: tuple[float, float] = CLEAN_BEND) -> list[dict]:
+    """Questions about drawn pictures: four of digits to one of clean shapes."""
     n_shapes = n // 5
-    return digits.drawn_rows(n - n_shapes, seed) + shapes.drawn_rows(n_shapes, seed)
+    return digits.drawn_rows(n - n_shapes, seed, bend) + shapes.drawn_rows(n_shapes, seed)
 
 
 def drawn_dataset(n: int, seed: int) -> Dataset:
@@ -196,7 +201,7 @@ def warm_start(
     model.train()
     bar = tqdm(range(steps), desc="warm start")
     for step in bar:
-        batch = encode_for_training(processor, drawn_rows(batch_size, seed=1000 + seed * steps + step))
+        batch = encode_for_training(processor, drawn_rows(batch_size, 1000 + seed * steps + step, WARM_START_BEND))
         loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -209,7 +214,7 @@ def warm_start(
 
 # Name -> how to make the processor, how to make the model, and warm-start steps.
 TINY: dict[str, tuple[Callable, Callable, int]] = {
-    "tiny-qwen2.5-vl": (qwen2_5_vl_processor, qwen2_5_vl_model, 800),
+    "tiny-qwen2.5-vl": (qwen2_5_vl_processor, qwen2_5_vl_model, 900),
 }
 
 
@@ -229,15 +234,14 @@ def build(name: str, folder: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=TINY)
-    parser.add_argument("--check", action="store_true", help="build into a temporary folder, leave the committed one")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) if options.check else named_models.CHECKPOINTS / options.name
-        accuracy = build(options.name, folder)
+    parser.add_argument("names", nargs="*", choices=[*TINY, []], help="which; all where left out")
     low, high = CLEAN_BAND
-    if not low <= accuracy <= high:
-        raise SystemExit(f"{options.name}: {accuracy:.1%} on clean questions is outside {low:.0%} to {high:.0%}")
+    for name in parser.parse_args().names or TINY:
+        with tempfile.TemporaryDirectory() as scratch:
+            accuracy = build(name, Path(scratch))
+            if not low <= accuracy <= high:
+                raise SystemExit(f"{name}: {accuracy:.1%} on clean questions is outside {low:.0%} to {high:.0%}")
+            shutil.copytree(scratch, named_models.CHECKPOINTS / name, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

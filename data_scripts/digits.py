@@ -105,35 +105,42 @@ def _ink_mask(text: str, font: ImageFont.FreeTypeFont) -> np.ndarray:
     return np.asarray(mask, dtype=np.float32) / 255
 
 
-def draw_digits(digits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def draw_digits(digits: np.ndarray, rng: np.random.Generator, bend: float | np.ndarray = 1.0) -> np.ndarray:
     """Draw digits from random fonts, bend them, and reduce them to the 8x8 grid of the handwritten set.
 
-    Rotation up to 14 degrees, shear, unequal scaling, a smooth random displacement and a random pen
-    width: the ways in which one person's digit differs from another's without being another digit.
+    Rotation, shear, unequal scaling, a smooth random displacement, a random pen width and uneven ink: the ways
+    in which one person's digit differs from another's without being another digit.
 
-    Args: `digits`, shape `(n,)`, 0 to 9. Returns uint8 `(n, 8, 8)` in 0..16.
+    Args:
+        digits: shape `(n,)`, 0 to 9.
+        bend: how far, one number or one for each digit. 0 is the font's own shape, at 1 rotation reaches 14
+            degrees; at 2 some digits can no longer be told.
+
+    Returns:
+        uint8 `(n, 8, 8)` in 0..16.
     """
     n = len(digits)
+    bend = np.broadcast_to(bend, n)
     masks = _font_masks()
     ink = torch.from_numpy(masks[digits, rng.integers(masks.shape[1], size=n)])[:, None]
     # One affine map an item, from output to input coordinates in [-1, 1] (torch's affine_grid).
-    angle, shear = rng.uniform(-0.25, 0.25, (2, n))
-    scale_x, scale_y = rng.uniform(0.8, 1.3, n), rng.uniform(0.95, 1.1, n)
+    angle, shear = rng.uniform(-0.25, 0.25, (2, n)) * bend
+    scale_x, scale_y = 1 + rng.uniform(-0.2, 0.3, n) * bend, 1 + rng.uniform(-0.05, 0.1, n) * bend
     theta = np.zeros((n, 2, 3), dtype=np.float32)
     theta[:, 0, 0], theta[:, 0, 1] = np.cos(angle) * scale_x, -np.sin(angle) + shear
     theta[:, 1, 0], theta[:, 1, 1] = np.sin(angle) * scale_x, np.cos(angle) * scale_y
-    theta[:, :, 2] = rng.uniform(-0.06, 0.06, (n, 2))
+    theta[:, :, 2] = rng.uniform(-0.06, 0.06, (n, 2)) * bend[:, None]
     grid = F.affine_grid(torch.from_numpy(theta), ink.shape, align_corners=False)
     # Bending: random shifts on a coarse 4x4 mesh, made smooth by bicubic interpolation.
-    mesh = rng.uniform(-1, 1, (n, 2, 4, 4)) * rng.uniform(0, 0.16, (n, 1, 1, 1))
-    bend = F.interpolate(torch.from_numpy(mesh.astype(np.float32)), size=(32, 32), mode="bicubic")
-    ink = F.grid_sample(ink, grid + bend.permute(0, 2, 3, 1), align_corners=False)
+    mesh = rng.uniform(-1, 1, (n, 2, 4, 4)) * (rng.uniform(0, 0.16, n) * bend)[:, None, None, None]
+    shift = F.interpolate(torch.from_numpy(mesh.astype(np.float32)), size=(32, 32), mode="bicubic")
+    ink = F.grid_sample(ink, grid + shift.permute(0, 2, 3, 1), align_corners=False)
     pen = torch.from_numpy(rng.integers(3, size=n))[:, None, None, None]
     bold = F.max_pool2d(F.pad(ink, (0, 1, 0, 1)), 2, stride=1)
     bolder = F.max_pool2d(ink, 3, stride=1, padding=1)
     ink = torch.where(pen == 0, ink, torch.where(pen == 1, bold, bolder))
-    cells = F.avg_pool2d(ink, 4)[:, 0]
-    cells = cells / cells.amax((1, 2), keepdim=True)  # the handwritten set has full ink in every picture
+    uneven = rng.uniform(0, 0.35, (n, 8, 8)).astype(np.float32) * bend[:, None, None].astype(np.float32)
+    cells = F.avg_pool2d(ink, 4)[:, 0] * (1 - torch.from_numpy(uneven))
     return (cells * 16).round().to(torch.uint8).numpy()
 
 
@@ -185,12 +192,16 @@ def digits_needed(kind: str) -> int:
     return 2 if kind in ("larger", "sum") else 1
 
 
-def drawn_rows(n: int, seed: int) -> list[dict]:
-    """`n` questions about drawn digits, kinds in turn, each with its picture under `image`: the warm start's food."""
+def drawn_rows(n: int, seed: int, bend: tuple[float, float] = (0.0, 1.0)) -> list[dict]:
+    """`n` questions about drawn digits, kinds in turn, each with its picture under `image`: the warm start's food.
+
+    `bend` is the range from which each digit's bending is drawn.
+    """
     rng = np.random.default_rng([seed, 2])
     kinds = [KINDS[i % len(KINDS)] for i in range(n)]
     digits = [rng.choice(10, size=digits_needed(kind), replace=False) for kind in kinds]
-    glyphs = iter(draw_digits(np.concatenate(digits), rng))
+    shown_digits = np.concatenate(digits)
+    glyphs = iter(draw_digits(shown_digits, rng, rng.uniform(*bend, len(shown_digits))))
     rows = []
     for kind, shown in zip(kinds, digits, strict=True):
         image = compose([next(glyphs) for _ in shown], rng)

@@ -13,18 +13,16 @@ How this differs from the method of the paper (Shao et al. 2024, arXiv 2402.0330
 (beta 0), and the loss is averaged over all completion tokens of the batch (`loss_type: dapo`), both TRL's defaults.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser, get_peft_config, get_quantization_config
+from trl import GRPOConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from recipe_lib import datasets, models, trainers
 from recipe_lib.evaluation import compare, evaluate
 from recipe_lib.record import peak_rss_mb, write_record
-from recipe_lib.rewards import accuracy_reward, format_reward
+from recipe_lib.rewards import accuracy_reward, check_rewards, format_reward
 
 
 @dataclass
@@ -52,12 +50,13 @@ def main(argv: list[str] | None = None) -> Path:
     model, processor = models.load(name, **({"quantization_config": quantization} if quantization else {}))
 
     rewards = [accuracy_reward, format_reward]
+    check_rewards(rewards, train_set)  # columns that a reward asks for and the data lacks are refused here
     if recipe.shuffle_rewards:
         rewards = [trainers.shuffled_within_groups(r, config.num_generations, config.seed) for r in rewards]
     answer_length = config.max_completion_length
     before = evaluate(model, processor, test_set, max_new_tokens=answer_length, description="before")
 
-    trainer = GRPOTrainer(
+    trainer = trainers.GRPOTrainer(
         model=model,
         reward_funcs=rewards,
         args=config,
