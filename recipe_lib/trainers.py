@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import trl
+from accelerate.utils import is_peft_model
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -23,11 +24,22 @@ LOG_NAME = "train_log.jsonl"
 
 
 class GRPOTrainer(trl.GRPOTrainer):
-    """TRL's trainer, which also takes batches that mix rows with and without images.
+    """TRL's trainer with two repairs.
 
-    TRL 1.16 turns an empty image list into None when it reads the prompts, and the processor, called once more
-    for the training pass, refuses None beside lists.
+    Batches may mix rows with and without images: TRL 1.16 turns an empty image list into None when it reads the
+    prompts, and the processor, called once more for the training pass, refuses None beside lists.
+
+    A checkpoint's weights are really loaded on resuming. transformers 5 saves a vision-language model under the
+    names that it has on the hub (`visual...`), and the Trainer of 5.17 loads them as they are, into a model whose
+    names differ (`model.visual...`): nothing fits, a warning is logged, and training goes on from the start's weights.
     """
+
+    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
+        model = self.model if model is None else model
+        if is_peft_model(model) or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            return super()._load_from_checkpoint(resume_from_checkpoint, model)
+        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
+        model.load_state_dict(saved.state_dict())
 
     def _tokenize_prompts(self, prompts):
         prompt_ids, images, fields = super()._tokenize_prompts(prompts)
