@@ -251,15 +251,20 @@ from recipe_lib.image_budget import rule_for
 
 picture = row["images"][0]
 rule = rule_for(processor)
-width, height = rule.resized(*picture.size)
+if isinstance(rule, QwenRule):
+    width, height = rule.resized(*picture.size)
+    columns, lines = width // rule.factor, height // rule.factor
+else:  # tiles: the overview, which is the picture squeezed into a square
+    width = height = rule.tile
+    columns = lines = round(rule.tile_tokens**0.5)
 figure, axis = plt.subplots(figsize=(4, 4))
 axis.imshow(picture.resize((width, height)))
-for number in range(rule.tokens(*picture.size)):
-    x, y = (number % (width // rule.factor)) * rule.factor, (number // (width // rule.factor)) * rule.factor
-    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), rule.factor, rule.factor, fill=False, edgecolor="tab:red"))
+for number in range(columns * lines):
+    x, y = number % columns * width / columns, number // columns * height / lines
+    axis.add_patch(plt.Rectangle((x, y), width / columns, height / lines, fill=False, edgecolor="tab:red"))
     axis.text(x + 2, y + 10, number, color="tab:red", fontsize=8)
-axis.set_title(f"{picture.size} -> {(width, height)}: {rule.tokens(*picture.size)} tokens")
-axis.axis("off")
+axis.set_title(f"{picture.size} -> {(width, height)}: {columns * lines} tokens")
+_ = axis.axis("off")
 
 # %% [markdown]
 # **What can go wrong.** A prompt longer than the context is cut inside its image tokens, and the first step that

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from datasets import Dataset, Features, Image, List, Value, load_from_disk
 from PIL import Image as PILImage
-from trl import DPOConfig, DPOTrainer
+from trl import DPOConfig, DPOTrainer, GRPOConfig
 
 from data_scripts import tiny_families
-from recipe_lib import columns
+from recipe_lib import columns, trainers
 from recipe_lib.columns import find_columns, ready, renamed
 from recipe_lib.conversations import build_prompt, count_images
 from recipe_lib.image_sources import RowError, Source
@@ -230,6 +230,26 @@ def test_rows_of_any_count_train_through_dpo(family, tmp_path):
         # with unused columns removed, as is the default: the transform needs nothing but TRL's columns
         _, result = train_dpo(family, dataset, tmp_path)
         assert np.isfinite(result.training_loss)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", tiny_families.FAMILIES)
+def test_rows_of_any_count_train_through_grpo(family, tmp_path):
+    """TRL's own trainer fails on each of these: `trainers.GRPOTrainer` says why."""
+    processor = tiny_families.processor(family)
+    every = family in ("qwen2.5-vl", "smolvlm")
+    for images in [MIXED["none first"], MIXED["1, 3 and 0"], [[], []]] if every else [MIXED["none first"]]:
+        dataset, _ = ready(several(images))
+        options = {"report_to": [], "use_cpu": True, "max_steps": 1, "save_strategy": "no", "bf16": False}
+        options |= {"per_device_train_batch_size": 2 * len(images), "num_generations": 2, "disable_tqdm": True}
+        trainer = trainers.GRPOTrainer(
+            tiny_families.model(family, processor),
+            lambda completions, **columns: [float(place % 2) for place in range(len(completions))],
+            args=GRPOConfig(output_dir=str(tmp_path), max_completion_length=3, **options),
+            train_dataset=dataset,
+            processing_class=processor,
+        )
+        assert np.isfinite(trainer.train().training_loss)
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-vl", "smolvlm"])
