@@ -8,8 +8,11 @@ compare(before.correct, after.correct)   # gain, with its interval
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -158,3 +161,17 @@ def compare(before: np.ndarray, after: np.ndarray, *, resamples: int = 10_000, s
         gains[i] = difference[drawn_seeds][:, rng.integers(n, size=n)].mean()
     low, high = np.quantile(gains, [0.025, 0.975])
     return {"gain": float(difference.mean()), "gain_ci95": [float(low), float(high)], "n": n, "seeds": seeds}
+
+
+def write_answers(output_dir: str | os.PathLike, dataset: Dataset, before: Evaluation, after: Evaluation) -> Path:
+    """Write both answers to every question, with their scores, to `output_dir/answers.jsonl`; return the path."""
+    path = Path(output_dir) / "answers.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = dataset.with_format(None).remove_columns("images")
+    with path.open("w", encoding="utf-8") as file:
+        for i, row in enumerate(rows):
+            kept = {key: row[key] for key in ("id", "kind", "question", "solution") if key in row}
+            answers = {"before": before.completions[i], "after": after.completions[i]}
+            scores = {"right_before": before.correct[i], "right_after": after.correct[i]}
+            file.write(json.dumps({**kept, **answers, **scores}, ensure_ascii=False) + "\n")
+    return path

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import trl
 from accelerate.utils import is_peft_model
+from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -64,8 +65,11 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
     else:
         (folder / LOG_NAME).unlink(missing_ok=True)
     stop = _StopOnInterrupt()
-    trainer.add_callback(stop)
-    trainer.add_callback(_LogToFile())
+    for callback in list(trainer.callback_handler.callbacks):
+        if type(callback).__name__ in _NOISY:
+            trainer.remove_callback(callback)
+    for callback in (stop, _LogToFile(), _Progress()):
+        trainer.add_callback(callback)
     started = time.perf_counter()
     with stop:
         trainer.train(resume_from_checkpoint=checkpoint)
@@ -102,6 +106,28 @@ class _StopOnInterrupt(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if self.interrupted:
             control.should_save = control.should_training_stop = True
+
+
+# transformers' own reports: a line or a table row for every logged step, which buries the notebook's text.
+_NOISY = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallback")
+
+
+class _Progress(TrainerCallback):
+    """One bar over the steps, with the mean reward of the last one."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        off = args.disable_tqdm or not state.is_world_process_zero
+        self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", disable=off)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        shown = {key: f"{logs[key]:.2f}" for key in ("reward", "loss") if key in (logs or {})}
+        self.bar.set_postfix(shown)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.bar.close()
 
 
 class _LogToFile(TrainerCallback):

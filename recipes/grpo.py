@@ -20,7 +20,7 @@ from pathlib import Path
 from trl import GRPOConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from recipe_lib import datasets, models, trainers
-from recipe_lib.evaluation import compare, evaluate
+from recipe_lib.evaluation import compare, evaluate, write_answers
 from recipe_lib.record import peak_rss_mb, write_record
 from recipe_lib.rewards import accuracy_reward, check_rewards, format_reward
 
@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> Path:
 
     after = evaluate(trainer.model, processor, test_set, max_new_tokens=answer_length, description="after")
     gain = compare(before.correct, after.correct)
+    write_answers(config.output_dir, test_set, before, after)
     path = write_record(
         config.output_dir,
         recipe=os.path.basename(__file__),

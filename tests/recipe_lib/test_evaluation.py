@@ -1,5 +1,7 @@
 """Intervals against published values, and comparisons that pair what belongs together."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,12 @@ def test_unreadable_golds_are_named(tiny):
     rows = datasets.load("digits", "test", limit=3)
     with pytest.raises(ValueError, match=r"rows \[1\] \(1 in all\)"):
         evaluation.evaluate(*tiny, rows, reward=lambda completions, **_: [1.0, None, 0.0])
+
+
+def test_answers_are_written_with_their_questions(tmp_path):
+    rows = datasets.load("digits", "test", limit=2)
+    before, after = (Evaluation([f"{name} a", f"{name} b"], np.array([0.0, 1.0])) for name in ("before", "after"))
+    path = evaluation.write_answers(tmp_path, rows, before, after)
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first["before"] == "before a" and second["after"] == "after b" and second["right_after"] == 1.0
+    assert [first["solution"], second["solution"]] == list(rows.with_format(None)["solution"])

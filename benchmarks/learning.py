@@ -1,0 +1,76 @@
+"""Does it learn, and is it the reward that teaches? Several seeds of the GRPO recipe, each beside its control.
+
+    python benchmarks/learning.py                       # seeds 0, 1, 2 and their controls: about 20 minutes
+    python benchmarks/learning.py --seeds 0 --config recipes/configs/grpo_tiny_qwen2_5_vl.yaml
+
+The control deals the same rewards at random within each group: same model, data, steps and seeds. Its gain's interval
+must contain 0. Gains are means over seeds; intervals draw seeds and questions again (`recipe_lib.evaluation.compare`).
+The table goes to outputs/benchmarks/learning.json.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from recipe_lib.evaluation import compare
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = "recipes/configs/grpo_tiny_qwen2_5_vl.yaml"
+
+
+def run(config: str, seed: int, control: bool, folder: Path) -> tuple[dict, list[dict]]:
+    """One run of the recipe in a process of its own: its record and its answers."""
+    command = [sys.executable, "recipes/grpo.py", "--config", config, "--seed", str(seed), "--output_dir", str(folder)]
+    command += ["--save_strategy", "no", "--shuffle_rewards", str(control)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "output.txt").open("w") as output:
+        subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    answers = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    return json.loads((folder / "metrics.json").read_text()), answers
+
+
+def summarise(runs: list[tuple[dict, list[dict]]]) -> dict:
+    """Base, mean final accuracy, mean gain with its interval, and the longest training, over seeds."""
+    before = np.array([answer["right_before"] for answer in runs[0][1]])
+    after = np.array([[answer["right_after"] for answer in answers] for _, answers in runs])
+    return {
+        "accuracy_before": float(before.mean()),
+        "accuracy_after": float(after.mean()),
+        **compare(before, after),
+        "train_seconds_max": max(record["train_seconds"] for record, _ in runs),
+        "peak_rss_mb_max": max(record["peak_rss_mb"] for record, _ in runs),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default=CONFIG)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    folder = ROOT / "outputs" / "benchmarks" / "learning"
+    table = {}
+    for control in (False, True):
+        name = "control" if control else "reward"
+        runs = []
+        for seed in options.seeds:
+            runs.append(run(options.config, seed, control, folder / f"{name}_{seed}"))
+            print(f"{name} seed {seed}: {runs[-1][0]['accuracy_after']:.1%}", flush=True)
+        table[name] = summarise(runs)
+        low, high = table[name]["gain_ci95"]
+        print(
+            f"{name}: {table[name]['accuracy_before']:.1%} -> {table[name]['accuracy_after']:.1%}, gain "
+            f"{100 * table[name]['gain']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), n {table[name]['n']}, "
+            f"{len(options.seeds)} seeds, at most {table[name]['train_seconds_max']:.0f} s of training",
+            flush=True,
+        )
+    (folder.parent / "learning.json").write_text(json.dumps(table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
