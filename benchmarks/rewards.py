@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from recipe_lib.answer_format import extract_answer
 from recipe_lib.rewards import accuracy, accuracy_reward, units
 
 LABELLED = Path(__file__).parents[1] / "tests" / "cases" / "labelled_answers.jsonl"
@@ -100,7 +101,12 @@ def verdicts() -> dict[str, Callable[[dict], bool]]:
     def math_verify(row: dict) -> bool:
         return verify(parse(row["gold"]), parse(row["completion"]))
 
-    return {"recipe_lib": ours, "trl.rewards": trl, "math-verify": math_verify}
+    def told_where(row: dict) -> bool:
+        """math-verify given the answer block alone, as a formula: the most that it can be helped."""
+        return verify(parse(f"${row['gold']}$"), parse(f"${extract_answer(row['completion'])}$"))
+
+    judges = {"recipe_lib": ours, "trl.rewards": trl, "math-verify": math_verify}
+    return judges | {"math-verify, answer alone": told_where}
 
 
 def correctness() -> dict[str, tuple[float, float]]:

@@ -13,7 +13,7 @@ from . import letters, math_worker
 from .clean import clean
 from .contract import check_column
 from .quantities import Quantity
-from .reading import MAX_ANSWER, answer_text, gold_text, states
+from .reading import MAX_ANSWER, answer_text, gold_text, stated, states
 from .values import Formula, Group, Named, Typed, Words, plain_words, read, same
 
 DEADLINE = 1.0  # seconds of math-verify for one verdict
@@ -102,7 +102,7 @@ def _shorten(answer: str) -> str:
     return answer[-MAX_ANSWER:].partition(" ")[2]
 
 
-@functools.lru_cache(maxsize=65_536)
+@functools.lru_cache(maxsize=16_384)
 def _judge(answer: str | None, gold: str | None, options: tuple[tuple[str, str], ...], deadline: float) -> Verdict:
     target = read_gold(gold, options, deadline) if gold is not None else None
     if target is None:
@@ -122,7 +122,7 @@ def _judge(answer: str | None, gold: str | None, options: tuple[tuple[str, str],
 class Gold:
     """What a gold asks for: an option's label, a value, or both."""
 
-    label: str | None
+    label: str | tuple[str, ...] | None
     value: Typed | None
 
 
@@ -134,6 +134,9 @@ def read_gold(gold: str, options: tuple[tuple[str, str], ...] = (), deadline: fl
     letter = letters.gold_letter(text)
     if labels:
         label = letters.label_of(letter[0] if letter else text)
+        several = letters.letters_of(text)
+        if several and set(several) <= set(labels):
+            return Gold(several, None)
         if label in labels:
             return Gold(label, read(clean(labels[label])))
         if letter and letter[1] is None and not any(plain_words(text) == plain_words(v) for v in labels.values()):
@@ -161,6 +164,8 @@ def _label_by_value(text: str, value: Typed, labels: dict[str, str]) -> str | No
 
 def _picks(target: Gold, text: str, options: dict[str, str], asker: _Asker) -> tuple[bool, str]:
     """Whether an answer picks the gold's option: by its letter, unless a value contradicts it, or by its value."""
+    if isinstance(target.label, tuple):  # several options are right: all of them must be picked, and no other
+        return letters.letters_of(next(iter(stated(text)), text)) == target.label, "letters"
     split = letters.split_letter(text)
     if split is None and target.value is not None:
         others = [label for label, option in options.items() if plain_words(clean(option)) == plain_words(text)]
@@ -179,8 +184,8 @@ def _picks(target: Gold, text: str, options: dict[str, str], asker: _Asker) -> t
     if picked != target.label:
         return False, "letter"
     if value is not None and target.value is not None:
-        stated = read(clean(value))
-        if stated is not None and _contradicts(target, stated, options, asker):
+        behind = read(clean(value))
+        if behind is not None and _contradicts(target, behind, options, asker):
             return False, "letter and value contradict"
     return True, "letter"
 

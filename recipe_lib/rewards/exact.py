@@ -133,19 +133,19 @@ class _Parser:
             kind, token = self.peek()
             if token in ("*", "times", "cdot"):
                 self.take()
-                value = _multiply(value, self.signed_power())
+                value = multiply(value, self.signed_power())
             elif token in ("/", "div"):
                 self.take()
-                value = _multiply(value, _inverse(self.signed_power()))
+                value = multiply(value, _inverse(self.signed_power()))
             elif kind in ("command", "symbol") or token == "(":
-                value = _multiply(value, self.power())
+                value = multiply(value, self.power())
             else:
-                return value if sign == 1 else _multiply(value, constant(Fraction(-1)))
+                return value if sign == 1 else multiply(value, constant(Fraction(-1)))
 
     def signed_power(self) -> Value:
         if self.peek() == ("mark", "-"):
             self.take()
-            return _multiply(self.power(), constant(Fraction(-1)))
+            return multiply(self.power(), constant(Fraction(-1)))
         return self.power()
 
     def power(self) -> Value:
@@ -161,7 +161,7 @@ class _Parser:
             return constant(token)
         if token == "frac":
             top = self.group()
-            return _multiply(top, _inverse(self.group()))
+            return multiply(top, _inverse(self.group()))
         if token == "sqrt":
             return _root(self.group() if self.peek() == ("mark", "{") else self.atom())
         if kind in ("symbol", "command"):
@@ -193,7 +193,7 @@ def _add(left: Value, right: Value, sign: int = 1) -> Value:
     return total
 
 
-def _multiply(left: Value, right: Value) -> Value:
+def multiply(left: Value, right: Value) -> Value:
     if len(left) * len(right) > MAX_TERMS**2:
         raise Unfit("too many terms")
     product: Value = {}
@@ -226,7 +226,7 @@ def _inverse(value: Value) -> Value:
     if len(value) == 2 and not any(symbols for _, symbols in value):
         first, second = value.items()
         conjugate = {first[0]: first[1], second[0]: -second[1]}
-        return _multiply(conjugate, _inverse(_multiply(value, conjugate)))
+        return multiply(conjugate, _inverse(multiply(value, conjugate)))
     raise Unfit("no exact inverse")
 
 
@@ -242,9 +242,9 @@ def _raise(base: Value, exponent: Value) -> Value:
         raise Unfit("power too large")
     result = constant(Fraction(1))
     for bit in bin(count)[2:]:
-        result = _multiply(result, result)
+        result = multiply(result, result)
         if bit == "1":
-            result = _multiply(result, base)
+            result = multiply(result, base)
     return result if power >= 0 else _inverse(result)
 
 

@@ -12,6 +12,7 @@ _ANY_LETTER = re.compile(
 _WITH_VALUE = re.compile(
     r"(?:(?:option|choice)\s+)?[(\[]?([A-Z])(?:[)\]]\s*[.:]?|[.:]|,(?=\s*[-\d\\]))\s*(\S.*)", re.DOTALL
 )
+_SEVERAL = re.compile(r"\(?[A-Z]\)?(?:(?:\s*(?:,\s*and|[,;&/]|and|和)\s*|\s*)\(?[A-Z]\)?)+")
 _ALONE = re.compile(r"(?<![A-Za-z0-9_\\^'])([A-Z])(?![A-Za-z0-9_'^=])")
 # "A triangle", "I think": an article or a pronoun, unless the letter is what the sentence is about.
 _ABOUT = r"(?!\s+(?:is|was|because|since|as|has|shows?|matches|fits|would|must|and|or|but|than|are|seems|looks)\b)"
@@ -40,6 +41,12 @@ def gold_letter(gold: str) -> tuple[str, str | None] | None:
         return match[1], None
     match = _WITH_VALUE.fullmatch(gold.strip())
     return (match[1], match[2]) if match else None
+
+
+def letters_of(text: str) -> tuple[str, ...] | None:
+    """The letters, sorted, of a text that is nothing but several of them: "AC", "A, C", "A and C"."""
+    found = re.findall(r"[A-Z]", text) if _SEVERAL.fullmatch(text) else []
+    return tuple(sorted(found)) if len(set(found)) == len(found) > 1 else None
 
 
 def split_letter(text: str) -> tuple[str, str | None] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from . import units
-from .exact import Unfit, Value, constant, evaluate, rational
+from .exact import Unfit, Value, constant, evaluate, multiply, rational
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMBER_WORDS = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen twenty".split())}
@@ -24,6 +24,9 @@ _ASIDE = re.compile(r"\(\s*[A-Za-z ]*\)")
 _COMPOUND = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([°'\"]|[A-Za-z\u4e00-\u9fff]+)[\s,]*(?:and\s)?")
 _NOUN = re.compile(r"(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)(?:\s+(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)){0,7}")
 _CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}  # units only at the very end
+# Words behind a number that change it, or take it back: "5 and a half", "5 squared", "5 is not the answer".
+_CHANGES = {"not", "never", "or", "nor", "more", "less", "fewer", "than", "half", "quarter", "third", "dozen"}
+_CHANGES |= {"squared", "cubed", "factorial", "minus", "plus"}
 _EMPTY_NOUNS = {
     "is",
     "the",
@@ -84,6 +87,7 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
     if gold.noun and answer.noun and not (gold.noun <= answer.noun or answer.noun <= gold.noun):
         return False
     if gold.unit and answer.unit:
+        gold, answer = _in_degrees(gold), _in_degrees(answer)
         if not units.agree(gold.unit, answer.unit):
             return False
         return _scaled(gold.value, gold.unit.factor) == _scaled(answer.value, answer.unit.factor)
@@ -93,6 +97,12 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
     if gold.unit == units.PERCENT and answer.unit is None:
         return _scaled(gold.value, Fraction(1, 100)) == answer.value
     return answer.unit == units.PERCENT and gold.value == _scaled(answer.value, Fraction(1, 100))
+
+
+def _in_degrees(quantity: Quantity) -> Quantity:
+    if quantity.unit != units.RADIAN:
+        return quantity
+    return Quantity(multiply(quantity.value, {(1, (("pi", -1),)): Fraction(180)}), units.DEGREE)
 
 
 def _scaled(value: Value, factor: Fraction) -> Value:
@@ -135,6 +145,8 @@ def _attach(value: Value, rest: str, unit: units.Unit | None, spaced: bool) -> Q
             return Quantity(value, found)
     # "2ab" and "2 x" are algebra, not two of something.
     if not _NOUN.fullmatch(rest) or not (rest[0] > "z" or (spaced and (len(words[0]) > 2 or rest[:2] in _EMPTY_NOUNS))):
+        return None
+    if not _CHANGES.isdisjoint(map(str.lower, words)):
         return None
     noun = {word.lower().removesuffix("s") for word in words} - _EMPTY_NOUNS - {"i"}
     return Quantity(value, unit, frozenset(noun))

@@ -24,12 +24,16 @@ _COPULA = re.compile(
     r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?|made of)\b|'s\b|\\approx|[:是为]|有)\s*", re.IGNORECASE
 )
 _CLAUSE_END = re.compile(r"[.。!?;]\s|\n|,?\s+(?:because|since|so|as|which|when|where|but)\b|\s*\\approx")
-_DENIAL = re.compile(r"\b(?:not|cannot|never|neither|nor|unless)\b|n't\b|[不没]", re.IGNORECASE)
+_DENIAL = re.compile(
+    r"\b(?:not|cannot|never|neither|nor|unless|than|at least|at most|up to|between)\b|n't\b|[不没]", re.IGNORECASE
+)
 _BUT_NOT = re.compile(r"(?<=\w),?\s+(?:and |but )?not\s+\S+$")  # "3, not 4"
 _VALUE_START = re.compile(r"[-+]?[\d.\\¤¥€£(]")
 _ONLY_WORDS = re.compile(r"[A-Za-z\u4e00-\u9fff',:\s-]*")
 _LABEL = re.compile(r"^\(?[A-Z][.):]\)?\s+(?=\S)")
-_YES_NO = re.compile(r"(yes|no|true|false)\b(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE)
+_YES_NO = re.compile(
+    r"(yes|no|true|false)\b(?!\s+(?:idea|clue|answer)\b)(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE
+)
 
 
 def answer_text(text: str, style: str, think_prefilled: bool) -> str | None:
@@ -83,9 +87,12 @@ def readings(text: str) -> Iterator[str]:
     yield text
     text = _LABEL.sub("", text)
     if "\n" in text:
+        first, _, rest = text.partition("\n")
         yield strip_ends(text.rpartition("\n")[2])
+        if not re.search(r"\d", rest):
+            yield strip_ends(first)
         text = " ".join(text.split())
-    yield from _tail(text, _STATED)
+    yield from stated(text)
     text = _BUT_NOT.sub("", text)
     if _DENIAL.search(text):
         return
@@ -98,6 +105,11 @@ def readings(text: str) -> Iterator[str]:
         first, *others = _CLAUSE_END.split(text[start.start() :], maxsplit=1)
         if not any(re.search(r"\d", other) for other in others):
             yield strip_ends(first)
+
+
+def stated(text: str) -> Iterator[str]:
+    """What follows the last "the answer is", if anything does."""
+    return _tail(text, _STATED)
 
 
 def _tail(text: str, pattern: re.Pattern) -> Iterator[str]:

@@ -20,6 +20,7 @@ class Unit(NamedTuple):
 
 PERCENT = Unit((("%", 1),), Fraction(1))
 DEGREE = Unit((("deg", 1),), Fraction(1))
+RADIAN = Unit((("rad", 1),), Fraction(1))
 _TEMPERATURES = ("°C", "°F", "K")
 
 # name -> (base, factor, whether SI prefixes apply)

@@ -136,7 +136,8 @@ def same(gold: Typed, answer: Typed, judge: Judge) -> bool:
 
 def plain_words(text: str) -> str:
     """Words without case, articles, punctuation and spelling variants; numbers keep their points and signs."""
-    text = re.sub(r"(?<!\d)[.,:;!?]+|[.,:;!?]+(?!\d)|[\"'()*]+", " ", text.casefold())
+    text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text.casefold())
+    text = re.sub(r"(?<!\d)[.,:;!?]+|[.,:;!?]+(?!\d)|[\"'()*]+", " ", text)
     words = _ARTICLES.sub("", re.sub(r"(?<=\w)-(?=[^\W\d])", " ", text).strip()).split()
     return " ".join(_SPELLINGS.get(word, word) for word in words)
 
@@ -172,6 +173,8 @@ def _same_group(gold: Typed, answer: Typed, judge: Judge) -> bool:
             any(same(a, b, judge) for a in left) for b in right
         )
     group, other = (gold, answer) if isinstance(gold, Group) else (answer, gold)
+    if group is answer and not group.brackets and not isinstance(gold, Formula):  # "1/2 or 0.5" is one value
+        return all(same(gold, item, judge) for item in group.items)
     if len(group.items) == 1:
         return same(group.items[0], other, judge) if group is gold else same(other, group.items[0], judge)
     return isinstance(other, Formula) and _same_formula(gold, answer, judge)
@@ -194,6 +197,8 @@ def _is_relation(value: Typed) -> bool:
 def _read_named(text: str) -> Named | None:
     name, equals, rest = text.partition("=")
     name = name.strip()
+    if re.fullmatch(r"[A-Za-z]", rest.strip()) and not _NAME.fullmatch(name):
+        name, rest = rest.strip(), name  # 5 = x
     if not equals or "=" in rest or name[-1:] in "<>!" or not _NAME.fullmatch(name):
         return None
     value = parse_quantity(rest.strip()) or read_formula(rest.strip())

@@ -83,6 +83,8 @@ def test_only_text_after_the_reasoning_is_read(style):
         ("<answer>\\boxed{1} \\boxed{2}", None),
         ("\\boxed{1} and \\boxed{2", "1"),
         ("\\boxed{\\boxed{2}}", "2"),
+        ("\\boxed{1} so \\boxed{2}", "2"),
+        ("\\boxed{\\boxed{1} or \\boxed{2}}", "2"),
         ("\\boxed {\\frac{1}{2}}", "\\frac{1}{2}"),
         ("\\boxed{\\{1\\}}", "\\{1\\}"),
         ("\\boxed{a\\}}", "a\\}"),
