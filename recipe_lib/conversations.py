@@ -161,8 +161,6 @@ def _answer(value: Any, name: str, row_id: Any) -> list[dict]:
         parts = _merge(_parts({**value, "role": "assistant"}, row_id))
     except RowError as error:
         raise RowError(error.problem, row_id=row_id, column=name, fault=error.fault) from None
-    if any(part["type"] == "image" for part in parts):
-        raise RowError("an answer cannot hold an image", row_id=row_id, column=name, fault="marker count")
     if not any(part["text"].strip() for part in parts):
         raise RowError(f"the answer is empty ({value!r:.60}); drop the row", row_id=row_id, column=name, fault="empty")
     return [{"role": "assistant", "content": parts}]
@@ -191,6 +189,8 @@ def _parts(message: Mapping, row_id: Any) -> list[dict]:
         part = {"type": "text", "text": part} if isinstance(part, str) else part
         kind = _kind(part, row_id)
         if kind == "image":
+            if message["role"] != "user":
+                raise _error(f"an image in a turn of the {message['role']}; only the user's can hold one", row_id)
             parts.append({"type": "image"})
             continue
         text = part.get("text") or ""

@@ -126,6 +126,12 @@ def test_parts_with_a_marker_too_many_are_refused():
 
 
 @pytest.mark.parametrize("role", ["system", "assistant"])
+def test_images_outside_the_users_turns_are_refused(role):
+    with pytest.raises(RowError, match=f"an image in a turn of the {role}"):
+        grpo_row({"prompt": [{"role": role, "content": [IMAGE]}, user(text("Q"))], "images": [b"x"]}, SYSTEM)
+
+
+@pytest.mark.parametrize("role", ["system", "assistant"])
 def test_markers_outside_the_users_turns_are_refused(role):
     with pytest.raises(RowError, match=f"in a turn of the {role}"):
         normalize_messages([{"role": role, "content": "see <image>"}, user(text("Q"))], 1)
@@ -220,7 +226,11 @@ def test_a_prompt_inside_the_answers_is_taken_out():
         ({"chosen": "a", "rejected": []}, "rejected", "a part|the answer is empty"),
         ({"chosen": "see <image>", "rejected": "a"}, "chosen", "in a turn of the assistant"),
         ({"chosen": "<|image_pad|>", "rejected": "a"}, "chosen", "in the text"),
-        ({"chosen": [{"role": "assistant", "content": [IMAGE]}], "rejected": "a"}, "chosen", "cannot hold an image"),
+        (
+            {"chosen": [{"role": "assistant", "content": [IMAGE]}], "rejected": "a"},
+            "chosen",
+            "an image in a turn of the assistant",
+        ),
     ],
 )
 def test_bad_answers_are_refused_by_row_and_column(answers, column, words):
