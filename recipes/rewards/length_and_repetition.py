@@ -5,8 +5,7 @@
 
 The cosine length reward follows https://arxiv.org/abs/2502.03373: a right answer is worth more the shorter it is, a
 wrong one costs less the longer the model tried. The repetition penalty, which keeps wrong answers from buying that
-with filler, is the share of repeated n-grams. Never reward length by itself: notebooks/02_rewards shows what becomes
-of it.
+with filler, is the share of repeated n-grams. Never reward length by itself: a policy learns to pad.
 """
 
 import math
