@@ -3,6 +3,7 @@
 import importlib.util
 import ipaddress
 import socket
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +43,7 @@ def load_script(path: str) -> ModuleType:
     """Import a script that is not part of a package, such as `notebooks/build.py`, by its path."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
