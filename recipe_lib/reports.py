@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset
 from matplotlib.figure import Figure
 
-from recipe_lib.evaluation import Evaluation
+from recipe_lib.evaluation import Evaluation, wilson_interval
 
 BEFORE, AFTER, WRONG = "#9aa5b1", "#1f6feb", "#c2410c"  # told apart in grey print as well
 
@@ -55,8 +55,6 @@ def _running_mean(values: list[float | None], width: int) -> np.ndarray:
 
 def plot_accuracy(before: Evaluation, after: Evaluation) -> Figure:
     """Bars of held-out accuracy before and after, for all questions and for each kind, with Wilson intervals."""
-    from recipe_lib.evaluation import wilson_interval
-
     kinds = list(dict.fromkeys(before.kinds))
     figure, axis = plt.subplots(figsize=(2.2 + 1.5 * (len(kinds) + 1), 3.4))
     for offset, run, colour, label in ((-0.2, before, BEFORE, "before"), (0.2, after, AFTER, "after")):
