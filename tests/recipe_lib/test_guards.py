@@ -1,0 +1,114 @@
+"""Guards: each refusal names the setting, the value found and the value that would do, and that value does."""
+
+import importlib.util
+import re
+
+import pytest
+from trl import ModelConfig, TrlParser
+
+from recipe_lib import datasets, guards, models
+
+TINY = models.source("tiny-qwen2.5-vl")
+
+
+def config(tmp_path, **settings):
+    given = {"per_device_train_batch_size": 16, "num_generations": 4, "bf16": False, "report_to": "none", **settings}
+    return guards.GRPOConfig(output_dir=str(tmp_path), **given)
+
+
+def test_batch_that_does_not_hold_whole_groups(tmp_path):
+    with pytest.raises(ValueError, match=r"per_device_train_batch_size=7 .*num_generations=8.*: 8 would do.*: 7") as no:
+        config(tmp_path, per_device_train_batch_size=7, num_generations=8)
+    assert "\n" not in str(no.value)
+    assert config(tmp_path, per_device_train_batch_size=8, num_generations=8).generation_batch_size == 8
+    assert config(tmp_path, per_device_train_batch_size=7, num_generations=7).generation_batch_size == 7
+
+
+@pytest.mark.parametrize(("batch", "generations", "accumulation"), [(12, 8, 1), (3, 8, 2), (30, 16, 4), (5, 7, 3)])
+def test_every_batch_that_is_offered_does(tmp_path, batch, generations, accumulation):
+    settings = {"num_generations": generations, "gradient_accumulation_steps": accumulation}
+    with pytest.raises(ValueError, match="would do") as refused:
+        config(tmp_path, per_device_train_batch_size=batch, **settings)
+    offered = re.search(r"per_device_train_batch_size: ([\d or]+) would do", str(refused.value))[1]
+    for value in offered.split(" or "):
+        config(tmp_path, per_device_train_batch_size=int(value), **settings)
+    groups = int(str(refused.value).rpartition("num_generations: ")[2])
+    config(tmp_path, per_device_train_batch_size=batch, **{**settings, "num_generations": groups})
+
+
+def test_one_generation_is_refused_through_the_parser(tmp_path):
+    parser = TrlParser((guards.GRPOConfig, ModelConfig))
+    with pytest.raises(ValueError, match=r"num_generations=1: .*num_generations: 8 would do"):
+        parser.parse_args_and_config(["--output_dir", str(tmp_path), "--num_generations", "1", "--bf16", "false"])
+
+
+def test_other_refusals_of_trl_pass_unchanged(tmp_path):
+    with pytest.raises(ValueError, match="can not be both configured"):
+        config(tmp_path, generation_batch_size=16, steps_per_generation=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "iterations", "accumulation", "moves"),
+    [(1, 1, 1, False), (2, 1, 2, False), (4, 1, 8, False), (4, 1, 1, True), (1, 2, 1, True), (8, 1, 2, True)],
+)
+def test_gspo_needs_a_policy_that_moves(tmp_path, steps, iterations, accumulation, moves):
+    settings = {
+        "importance_sampling_level": "sequence",
+        "steps_per_generation": steps,
+        "num_iterations": iterations,
+        "gradient_accumulation_steps": accumulation,
+    }
+    if moves:
+        return guards.check(config(tmp_path, **settings))
+    with pytest.raises(ValueError, match=rf"steps_per_generation={steps}, .*steps_per_generation: {4 * accumulation}"):
+        guards.check(config(tmp_path, **settings))
+    guards.check(config(tmp_path, **{**settings, "steps_per_generation": 4 * accumulation}))
+    guards.check(config(tmp_path, **{**settings, "importance_sampling_level": "token"}))
+
+
+def test_vllm_that_is_not_installed(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name))
+    with pytest.raises(ValueError, match=r"use_vllm=true.*use_vllm: false would do.*requirements-vllm.txt"):
+        guards.check(config(tmp_path, use_vllm=True))
+    guards.check(config(tmp_path, use_vllm=False))
+
+
+def test_eight_bits_with_colocated_vllm(tmp_path):
+    colocate = config(tmp_path, use_vllm=True, vllm_mode="colocate")
+    with pytest.raises(ValueError, match=r"load_in_8bit=true .*vllm_mode=colocate.*load_in_4bit: true"):
+        guards._require_trainable_weights(colocate, ModelConfig(load_in_8bit=True, use_peft=True))
+    guards._require_trainable_weights(colocate, ModelConfig(load_in_4bit=True, use_peft=True))
+
+
+def test_quantised_weights_need_an_adapter(tmp_path):
+    with pytest.raises(ValueError, match=r"load_in_4bit=true with use_peft=false.*use_peft: true would do"):
+        guards.check(config(tmp_path), ModelConfig(load_in_4bit=True))
+
+
+def test_completion_beyond_the_context(tmp_path):
+    rows = datasets.load("digits", "train", limit=8)
+    with pytest.raises(ValueError, match=r"max_completion_length=1000 .*context of 1024 tokens: the prompt of row dig"):
+        guards.check(config(tmp_path, max_completion_length=1000), source=TINY, dataset=rows)
+    with pytest.raises(ValueError, match=r"max_completion_length=2000 .*1024 tokens: max_completion_length: 1024 w"):
+        guards.check(config(tmp_path, max_completion_length=2000), source=TINY)
+    try:
+        guards.check(config(tmp_path, max_completion_length=1000), source=TINY, dataset=rows)
+    except ValueError as error:
+        offered = int(re.search(r"max_completion_length: (\d+) would do", str(error))[1])
+    guards.check(config(tmp_path, max_completion_length=offered), source=TINY, dataset=rows)
+
+
+def test_images_over_the_budget(tmp_path):
+    from recipe_lib.image_budget import QwenRule
+
+    rows = datasets.load("digits", "train", limit=2)
+    huge = QwenRule(min_pixels=2000 * 28 * 28, max_pixels=4000 * 28 * 28)
+    with pytest.raises(ValueError, match=r"images over the budget of the model's context of 1024 .*row digits-train"):
+        guards.check(config(tmp_path, max_completion_length=64), source=TINY, dataset=rows, rule=huge)
+
+
+def test_vllm_s_own_length_counts(tmp_path):
+    short = config(tmp_path, use_vllm=True, vllm_max_model_length=128, max_completion_length=256)
+    with pytest.raises(ValueError, match=r"max_completion_length=256 does not fit into vllm_max_model_length=128"):
+        guards._require_room(short, TINY, None, None)
