@@ -6,7 +6,11 @@
 Throughput: mixed completions (numbers, letters, fractions, surds, degrees; half of them wrong), in chunks that the two
 rewards take in turn, so that both meet the same machine. Cold: empty caches; warm: the same chunk once more.
 Correctness: the labelled pairs in `tests/cases/`. Both sets have since been used to mend the reward, so its own row
-says how it does on texts that it was mended for; the figures of the first run on each are in the results.
+says how it does on texts that it was mended for. held_out_answers.jsonl was written before any of it was scored; its
+first run (1,007 pairs, two CPU cores, 1 December 2026) gave these, before any mending:
+
+    recipe_lib 98.7 % precision, 94.8 % recall           math-verify 80.9 %, 33.0 %
+    trl.rewards 91.7 %, 2.0 %                            math-verify on the answer block alone 84.6 %, 49.8 %
 """
 
 from __future__ import annotations

@@ -203,12 +203,19 @@ def _names_option(target: Gold, text: str, options: dict[str, str]) -> bool:
     """Whether a sentence holds the words of the gold's option and of no other that is not part of it."""
     sentence = f" {plain_words(text)} "
     named = {
-        label: words for label, option in options.items() if f" {(words := plain_words(clean(option)))} " in sentence
+        label: words
+        for label, option in options.items()
+        if (words := plain_words(clean(option))) and any(not found[1] for found in _said(words).finditer(sentence))
     }
     longest = [
         a for a, words in named.items() if not any(words != w and f" {words} " in f" {w} " for w in named.values())
     ]
     return longest == [target.label] and not options[target.label].strip().isdigit()
+
+
+def _said(words: str) -> re.Pattern:
+    """Words in a sentence; the group is what denies them: "is not a mineral", "rather than rock"."""
+    return re.compile(rf" (?:((?:not|\w*n t|never|nor|rather than|instead of) )(?:an? |the )?)?{re.escape(words)}(?= )")
 
 
 def _formulas(value: Typed) -> bool:

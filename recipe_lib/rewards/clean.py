@@ -31,6 +31,7 @@ _CHARACTERS = str.maketrans(
         **{"μ": "μ", "µ": "μ", "ω": r"\omega ", "Ω": "Ω", "∈": r"\in ", "⊥": r"\perp ", "‖": r"\parallel "},
     }
 )
+_CIRCLED = re.compile(r"[①-⑳](?:[\s,，、和]*[①-⑳])+")  # ①③, as sets of right statements are named
 _UNICODE_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({\\]))")
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathit|mathsf|mathtt|mbox|hbox|operatorname|bm|boldsymbol"
@@ -71,7 +72,7 @@ _REWRITES = [
 ]
 _CURRENCY = re.compile(r"(?:US)?\\\$|(?:US)\$|^\$(?=\s*-?[\d.,]+(?:[^$]*)$)")
 _PLAIN = re.compile(r"[A-Za-z0-9 .-]*")
-_WORD_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\s*(?:\(([^()]*)\)|(\d+))")
+_WORD_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+))")
 _WORD_PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _ENDS = " \t\r\n.,;:!?\"'"
 
@@ -81,7 +82,7 @@ def clean(text: str) -> str:
     if not _PLAIN.fullmatch(text):
         text = _rewrite(text)
     if "sqrt" in text:
-        text = _WORD_ROOT.sub(lambda root: f"\\sqrt{{{root[1] or root[2]}}}", text)
+        text = _WORD_ROOT.sub(lambda root: f"\\sqrt{{{root[root.lastindex]}}}", text)
     if "pi" in text:
         text = _WORD_PI.sub(r"\\pi ", text)
     return strip_ends(text)
@@ -105,6 +106,7 @@ def strip_ends(text: str) -> str:
 def _rewrite(text: str) -> str:
     if not text.isascii():
         text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPTS) + "}", text)
+        text = _CIRCLED.sub(lambda run: ", ".join(re.findall("[①-⑳]", run.group())), text)
         text = _VULGAR_FRACTION.sub(" ", text).translate(_CHARACTERS)
         text = unicodedata.normalize("NFKC", text).translate(_CHARACTERS)
     if "$" in text:

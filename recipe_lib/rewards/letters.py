@@ -18,6 +18,7 @@ _ALONE = re.compile(r"(?<![A-Za-z0-9_\\^'])([A-Z])(?![A-Za-z0-9_'^=])")
 _ABOUT = r"(?!\s+(?:is|was|because|since|as|has|shows?|matches|fits|would|must|and|or|but|than|are|seems|looks)\b)"
 _ARTICLE = re.compile(rf"[AI]{_ABOUT}\s+(?:[a-z]|\S+\s+[a-z])")
 _BECAUSE = re.compile(r"[(\[]?([A-Z])[)\]]?\s*,?\s+(?:because|since|as)\b")
+_SETTLED = re.compile(r"\b(?:answer|choice|option)(?:\s+is|\s*:)\s*[(\[*]*([A-Z])[)\]*]*\s*(?:[.;\n]|$)", re.I)
 _JOINED = re.compile(r"(?:\b(?:or|and|nor)|[,/&+]|或|和)\s*$", re.IGNORECASE)
 _DENIED = re.compile(
     r"(?:\bnot|n't|\bneither|\bnor|\bexcept|\bexclude|不是|不选)(?:\s+(?:be|option|choice|answer))?$", re.I
@@ -63,6 +64,9 @@ def letter_in_prose(text: str) -> str | None:
     first = _BECAUSE.match(text)
     if first:
         return first[1]
+    settled = _SETTLED.findall(text)
+    if settled:
+        return settled[-1].upper()
     found = []
     for match in _ALONE.finditer(text):
         before, after = (

@@ -10,9 +10,14 @@ from . import units
 from .exact import Unfit, Value, constant, evaluate, multiply, rational
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-_NUMBER_WORDS = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen twenty".split())}
-_NUMBER_WORDS |= {word: number for number, word in enumerate("零一二三四五六七八九十")} | {"两": 2}
-_NUMBER_WORD = re.compile(rf"({'|'.join(sorted(_NUMBER_WORDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
+_ENGLISH = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen".split())}
+_ONES = list(_ENGLISH.items())[1:10]
+for _ten, _word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2):
+    _ENGLISH |= {_word: 10 * _ten} | {f"{_word}-{_one}": 10 * _ten + number for _one, number in _ONES}
+_CHINESE = {sign: number for number, sign in enumerate("零一二三四五六七八九")} | {"两": 2, "十": 10, "百": 100}
+_NUMERAL = f"[{''.join(_CHINESE)}]+"
+_NUMBER_WORD = re.compile(rf"([A-Za-z]+)(?:[- ]([A-Za-z]+))?|({_NUMERAL})(?:分之({_NUMERAL}))?")
+_MINUS_WORD = re.compile(r"(?:negative|minus|负)\s*(?=\S)", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(-?)\s*([¤¥€£])\s*")
 _APPROXIMATE = re.compile(r"^(?:\\approx|about|approximately|roughly|around|=)\s*", re.IGNORECASE)
 # "cat" and "no" are words, not products of letters; 2019-05-03 is a date, not a difference.
@@ -27,21 +32,9 @@ _CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}
 # Words behind a number that change it, or take it back: "5 and a half", "5 squared", "5 is not the answer".
 _CHANGES = {"not", "never", "or", "nor", "more", "less", "fewer", "than", "half", "quarter", "third", "dozen"}
 _CHANGES |= {"squared", "cubed", "factorial", "minus", "plus"}
-_EMPTY_NOUNS = {
-    "is",
-    "the",
-    "answer",
-    "in",
-    "total",
-    "altogether",
-    "of",
-    "are",
-    "there",
-    "long",
-    "wide",
-    "high",
-    "only",
-}
+_EMPTY_NOUNS = set("is the answer in total altogether of are there long wide high only".split())  # noqa: SIM905
+_RATIO = re.compile(r"([^:]+):([^:]+?)(?:\s*([ap])\.?\s?m\.?)?", re.IGNORECASE)  # 2:3, and 10:30 AM
+_BRACKETED_UNIT = re.compile(r"(?<=[\d}])\s*\(([A-Za-z]{2}[A-Za-z ]*|m|[\u4e00-\u9fff]+)\)$")  # 10(cm)
 
 
 @dataclass(frozen=True)
@@ -61,12 +54,9 @@ class Quantity:
 
 def parse_quantity(text: str) -> Quantity | None:
     """The quantity that the whole of a cleaned `text` states, or None."""
-    unit = None
+    unit, text = None, _BRACKETED_UNIT.sub(r" \1", text)
     if not text[:1].isdigit():
-        text = _APPROXIMATE.sub("", text).strip()
-        word = _NUMBER_WORD.match(text)
-        if word:
-            text = f"{_NUMBER_WORDS[word.group().lower()]} {text[word.end() :]}".strip()
+        text = _spoken(_APPROXIMATE.sub("", text).strip())
         currency = _CURRENCY.match(text)
         if currency:
             unit, text = units.parse_unit(currency[2]), currency[1] + text[currency.end() :]
@@ -74,12 +64,44 @@ def parse_quantity(text: str) -> Quantity | None:
         value = _exact(text)
         if value is not None:
             return Quantity(value, unit, source=text)
+    ratio = _RATIO.fullmatch(text)
+    parts = [_exact(part) for part in ratio.groups()[:2]] if ratio else []
+    if parts and all(part is not None and rational(part) for part in parts):
+        noun = frozenset({ratio[3].lower() + "m"} if ratio[3] else ())
+        return Quantity(constant(rational(parts[0]) / rational(parts[1])), unit, noun, text)
     text = _SCALE.sub(lambda scale: f"*1{'0' * _SCALES[scale[1]]}", text)
     found = _with_unit(text, unit) or _compound(text)
     if found:
         return found
     value = _exact(text)
     return None if value is None else Quantity(value, unit, source=text)
+
+
+def _spoken(text: str) -> str:
+    """`text` with the number word at its start in digits: "minus five", "twenty-five cubes", "四分之三"."""
+    minus = _MINUS_WORD.match(text)
+    if minus:
+        spoken = _spoken(text[minus.end() :])
+        return f"-{spoken}" if spoken[:1].isdigit() else text
+    word = _NUMBER_WORD.match(text)
+    if word is None:
+        return text
+    if word[3]:
+        top, bottom = (_numeral(sign) for sign in (word[4] or word[3], word[3]))
+        return f"{top}/{bottom} {text[word.end() :]}".strip() if word[4] else f"{top} {text[word.end() :]}".strip()
+    for said, end in ((f"{word[1]}-{word[2]}", word.end()), (word[1], word.end(1))):
+        if said.lower() in _ENGLISH:
+            return f"{_ENGLISH[said.lower()]} {text[end:]}".strip()
+    return f"1 {text[2:]}" if text.lower().startswith("a hundred") else text
+
+
+def _numeral(signs: str) -> int:
+    """三十五 is 35: a digit multiplies the ten or hundred behind it."""
+    total, digit = 0, 0
+    for sign in signs:
+        number = _CHINESE[sign]
+        total, digit = (total + (digit or 1) * number, 0) if number >= 10 else (total, number)
+    return total + digit
 
 
 def same_quantity(gold: Quantity, answer: Quantity) -> bool:
@@ -122,7 +144,7 @@ def _with_unit(text: str, unit: units.Unit | None) -> Quantity | None:
     """A value, then a unit or a noun, which may begin at any letter or unit sign."""
     for start in [match.start() for match in _UNIT_START.finditer(text, 1)][:12]:
         value = _exact(text[:start].strip())
-        if value is None:
+        if value is None or text[:start].lower() == "a ":
             continue
         rest = _ASIDE.sub("", text[start:]).strip(" .,;-")
         found = _attach(value, rest, unit, spaced=text[start - 1].isspace())
@@ -154,14 +176,18 @@ def _attach(value: Value, rest: str, unit: units.Unit | None, spaced: bool) -> Q
 
 def _compound(text: str) -> Quantity | None:
     """ "2 h 30 min", "30°15'": at least two parts of one dimension."""
-    position, total, first = 0, Fraction(0), None
+    position, total, first, last = 0, Fraction(0), None, None
     parts = 0
     while position < len(text):
         match = _COMPOUND.match(text, position)
         unit = units.parse_unit(match[2]) if match else None
-        if unit is None or len(match[1]) > 50 or (first and unit.dimension != first.dimension):
+        if (
+            unit is None
+            or len(match[1]) > 50
+            or (last and (unit.dimension != last.dimension or unit.factor >= last.factor))
+        ):
             return None
-        first = first or unit
+        first, last = first or unit, unit
         total += Fraction(match[1]) * unit.factor
         position, parts = match.end(), parts + 1
     if parts < 2:

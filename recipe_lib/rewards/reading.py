@@ -21,15 +21,25 @@ _STATED = re.compile(
     r"(?:\b(?:answer|result|solutions?)\b(?:\s+(?:is|are|would be|must be))?|答案)\s*[:=是为]?\s*", re.I
 )
 _COPULA = re.compile(
-    r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?|made of)\b|'s\b|\\approx|[:是为]|有)\s*", re.IGNORECASE
+    r"(?:\b(?:is|are|was|were|equals?|be|measures?|gets?|made of|leaves|leaving)\b|'s\b|\\approx|(?<!\d):|:(?!\s*\d)"
+    r"|[是为有])\s*",
+    re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(r"[.。!?;]\s|\n|,?\s+(?:because|since|so|as|which|when|where|but)\b|\s*\\approx")
 _DENIAL = re.compile(
-    r"\b(?:not|cannot|never|neither|nor|unless|than|at least|at most|up to|between)\b|n't\b|[不没]", re.IGNORECASE
+    r"\b(?:not|cannot|never|neither|nor|unless|than|at least|at most|up to|between(?!.*\b(?:is|are)\b))\b|n't\b|[不没]",
+    re.IGNORECASE,
 )
 _BUT_NOT = re.compile(r"(?<=\w),?\s+(?:and |but )?not\s+\S+$")  # "3, not 4"
 _VALUE_START = re.compile(r"[-+]?[\d.\\¤¥€£(]")
 _ONLY_WORDS = re.compile(r"[A-Za-z\u4e00-\u9fff',:\s-]*")
+_LEFT = re.compile(r"([\w.]+(?:\s+[a-z]+){0,2}?)\s+(?:(?:are|is|were)\s+)?(?:left|remain(?:s|ing)?)\W*$", re.IGNORECASE)
+_NOTHING = re.compile(
+    r"(?:there (?:are|is|were) )?(?:none|nothing|no (?!idea|answer|clue|way|one)[a-z ]+)(?: of them)?", re.IGNORECASE
+)
+_JSON = re.compile(
+    r"""[\s`]*(?:json\s*)?\{\s*["']?\w*answer["']?\s*:\s*["']?([^{}]*?)["']?\s*\}[\s`]*""", re.IGNORECASE
+)
 _LABEL = re.compile(r"^\(?[A-Z][.):]\)?\s+(?=\S)")
 _YES_NO = re.compile(
     r"(yes|no|true|false)\b(?!\s+(?:idea|clue|answer)\b)(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE
@@ -60,9 +70,13 @@ def states(gold: Typed, text: str, judge: Judge) -> tuple[bool, str]:
     """Whether a cleaned answer states the gold's value, and by which path that was found."""
     if isinstance(gold, Words):
         return _states_words(gold, text), "words"
+    if isinstance(gold, Quantity) and not gold.value and _NOTHING.fullmatch(text):
+        return True, "number"
+    if isinstance(gold, Quantity) and ":" in gold.source:
+        text = re.sub(r"(?<=\d) to (?=\d)", ":", text)  # a ratio
     for reading in readings(text):
         value = read(reading)
-        if value is None or isinstance(value, Words):
+        if value is None or isinstance(value, Words) or (_worked_out(value) and not _is_relation(gold)):
             continue
         if isinstance(value, Group) and _has_words(value) and not (isinstance(gold, Group) and _has_words(gold)):
             continue
@@ -93,6 +107,9 @@ def readings(text: str) -> Iterator[str]:
             yield strip_ends(first)
         text = " ".join(text.split())
     yield from stated(text)
+    left = _LEFT.search(text)
+    if left:
+        yield left[1]
     text = _BUT_NOT.sub("", text)
     if _DENIAL.search(text):
         return
@@ -105,6 +122,7 @@ def readings(text: str) -> Iterator[str]:
         first, *others = _CLAUSE_END.split(text[start.start() :], maxsplit=1)
         if not any(re.search(r"\d", other) for other in others):
             yield strip_ends(first)
+    yield strip_ends(text.partition(":")[0])  # "four objects: a red cube, ..."
 
 
 def stated(text: str) -> Iterator[str]:
@@ -121,6 +139,7 @@ def _tail(text: str, pattern: re.Pattern) -> Iterator[str]:
 
 
 def _unbox(region: str) -> str:
+    region = _JSON.sub(r"\1", region) if "{" in region and "nswer" in region else region
     box = last_box(region)
     if box is None:
         return region
@@ -137,6 +156,16 @@ def _states_words(gold: Words, text: str) -> bool:
         if start:
             return start[1].lower() == wanted
     return any(plain_words(reading) == wanted for reading in readings(text))
+
+
+def _is_relation(value: Typed) -> bool:
+    return isinstance(value, Formula) and value.relation
+
+
+def _worked_out(value: Typed) -> bool:
+    """Whether it is a calculation, whose result stands last: "180 - 50 = 130", "x = 2 + 3 = 5"."""
+    before, equals, _ = value.latex.rpartition("=") if _is_relation(value) else ("", "", "")
+    return bool(equals) and ("=" in before or not re.search(r"(?<!\\)\b[A-Za-z]", before))
 
 
 def _has_words(group: Group) -> bool:

@@ -48,9 +48,7 @@ Judge = Callable[[str, str], bool]
 _NAME = re.compile(
     r"[A-Za-z]'*(?:_\{?\w{1,4}\}?)?(?:\([A-Za-z0-9, ]{1,8}\))?|m?\s*\\angle\s*\w{1,4}|[A-Z]{2,5}|\\[a-z]{2,7}\s*"
 )
-_SPLIT = re.compile(
-    r"\s*(?:;|,\s+(?:and|or)\s|\s(?:and|or)\s|,\s+|(?<=[\d)\]}])\s*[和或]\s*|\\(?:text)?\s*(?:and|or)\s)\s*"
-)
+_SPLIT = re.compile(r"\s*(?:;|,\s+(?:and|or)\s|\s(?:and|or)\s|,\s+|\s*[和或]\s*|\\(?:text)?\s*(?:and|or)\s)\s*")
 _PLUS_MINUS = re.compile(r"\\pm\s*|\+/-\s*|\+-")
 _WORDS = re.compile(r"(?=.*(?:[^\W\d_]{2}|[\u4e00-\u9fff])|\d+[-/]\d+[-/]\d+$)[\w\s'\".,:;!?()&/%°-]+", re.DOTALL)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -68,7 +66,10 @@ _FUNCTIONS = re.compile(
     r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|arcsin|arccos|arctan|lim)(?![A-Za-z])"
 )
 # Words, signs that no formula has, and operators with nothing behind them.
-_PROSE = re.compile(r"(?<![A-Za-z])(?:[a-z]{3,}|[A-Za-z]{4,})|[^\x00-\x7f°Ωμ]|[\"?;#@]|[-+*/^_=<>]\s*$|^\s*[*/=]")
+_PROSE = re.compile(
+    r"(?<![A-Za-z])(?:[a-z]{3,}|[A-Za-z]{4,}|(?:is|of|to|or|so|we|it|by|as|at|be|if|an)(?![A-Za-z]))"
+    r"|[^\x00-\x7f°Ωμ]|[\"?;#@]|[-+*/^_=<>]\s*$|^\s*[*/=]"
+)
 _ENVIRONMENT = re.compile(r"\\begin\s*\{\s*(?![pbvBV]?matrix|smallmatrix|cases)")
 _ARTICLES = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 _SPELLINGS = {"gray": "grey", "colour": "color", "centre": "center", "metre": "meter", "metres": "meters"}

@@ -38,8 +38,9 @@ def test_more_kinds_of_the_same_faults(root):
         assert verdict.score == case["expect"], (case, verdict)
 
 
-def test_precision_and_recall_on_labelled_pairs(root):
-    cases = rows(root, "labelled_answers.jsonl")
+@pytest.mark.parametrize("name", ["labelled_answers.jsonl", "held_out_answers.jsonl"])
+def test_precision_and_recall_on_labelled_pairs(root, name):
+    cases = rows(root, name)
     assert len(cases) >= 500
     given = [judge(case["completion"], case["gold"], case["options"]).score == 1.0 for case in cases]
     right = sum(one and case["expect"] for one, case in zip(given, cases))
