@@ -147,7 +147,7 @@ def read_gold(gold: str, options: tuple[tuple[str, str], ...] = (), deadline: fl
         return Gold(letter[0], read(clean(letter[1])) if letter[1] else None)
     small = re.fullmatch(r"[(\[]?([a-z])[)\]]?", text)
     value = Words(small[1]) if small else read(text)
-    if value is None or (_formulas(value) and not _readable(value, deadline)):
+    if value is None or not _readable(value, deadline):
         return None
     return Gold(None, value)
 
@@ -218,18 +218,12 @@ def _said(words: str) -> re.Pattern:
     return re.compile(rf" (?:((?:not|\w*n t|never|nor|rather than|instead of) )(?:an? |the )?)?{re.escape(words)}(?= )")
 
 
-def _formulas(value: Typed) -> bool:
-    if isinstance(value, Group):
-        return any(_formulas(item) for item in value.items)
-    return isinstance(value.value, Formula) if isinstance(value, Named) else isinstance(value, Formula)
-
-
 def _readable(value: Typed, deadline: float) -> bool:
     """Whether math-verify reads every formula of a gold."""
     if isinstance(value, Group):
-        return all(_readable(item, deadline) for item in value.items if _formulas(item))
-    latex = value.value.latex if isinstance(value, Named) else value.latex
-    return not math_worker.compare(latex, "0", deadline).startswith("gold")
+        return all(_readable(item, deadline) for item in value.items)
+    value = value.value if isinstance(value, Named) else value
+    return not isinstance(value, Formula) or not math_worker.compare(value.latex, "0", deadline).startswith("gold")
 
 
 class _Asker:

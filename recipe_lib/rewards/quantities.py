@@ -87,8 +87,8 @@ def _spoken(text: str) -> str:
     if word is None:
         return text
     if word[3]:
-        top, bottom = (_numeral(sign) for sign in (word[4] or word[3], word[3]))
-        return f"{top}/{bottom} {text[word.end() :]}".strip() if word[4] else f"{top} {text[word.end() :]}".strip()
+        number = f"{_numeral(word[4])}/{_numeral(word[3])}" if word[4] else _numeral(word[3])
+        return f"{number} {text[word.end() :]}".strip()
     for said, end in ((f"{word[1]}-{word[2]}", word.end()), (word[1], word.end(1))):
         if said.lower() in _ENGLISH:
             return f"{_ENGLISH[said.lower()]} {text[end:]}".strip()

@@ -76,7 +76,7 @@ def states(gold: Typed, text: str, judge: Judge) -> tuple[bool, str]:
         text = re.sub(r"(?<=\d) to (?=\d)", ":", text)  # a ratio
     for reading in readings(text):
         value = read(reading)
-        if value is None or isinstance(value, Words) or (_worked_out(value) and not _is_relation(gold)):
+        if value is None or isinstance(value, Words) or _worked_out(value, gold):
             continue
         if isinstance(value, Group) and _has_words(value) and not (isinstance(gold, Group) and _has_words(gold)):
             continue
@@ -158,13 +158,11 @@ def _states_words(gold: Words, text: str) -> bool:
     return any(plain_words(reading) == wanted for reading in readings(text))
 
 
-def _is_relation(value: Typed) -> bool:
-    return isinstance(value, Formula) and value.relation
-
-
-def _worked_out(value: Typed) -> bool:
-    """Whether it is a calculation, whose result stands last: "180 - 50 = 130", "x = 2 + 3 = 5"."""
-    before, equals, _ = value.latex.rpartition("=") if _is_relation(value) else ("", "", "")
+def _worked_out(value: Typed, gold: Typed) -> bool:
+    """Whether `value` is a calculation, whose result stands last: "180 - 50 = 130", "x = 2 + 3 = 5"."""
+    if getattr(gold, "relation", False) or not getattr(value, "relation", False):
+        return False
+    before, equals, _ = value.latex.rpartition("=")
     return bool(equals) and ("=" in before or not re.search(r"(?<!\\)\b[A-Za-z]", before))
 
 

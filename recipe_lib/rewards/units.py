@@ -23,64 +23,55 @@ DEGREE = Unit((("deg", 1),), Fraction(1))
 RADIAN = Unit((("rad", 1),), Fraction(1))
 _TEMPERATURES = ("°C", "°F", "K")
 
-# name -> (base, factor, whether SI prefixes apply)
-_BASES: dict[str, tuple[str, str, bool]] = {}
-for _names, _base, _factor, _prefixed in [
-    ("m meter metre 米", "m", "1", True),
-    ("公里", "m", "1000", False),
-    ("in inch inche 英寸", "m", "0.0254", False),
-    ("ft foot feet 英尺", "m", "0.3048", False),
-    ("yd yard", "m", "0.9144", False),
-    ("mi mile 英里", "m", "1609.344", False),
-    ("g gram gramme 克", "g", "1", True),
-    ("公斤", "g", "1000", False),
-    ("t ton tonne 吨", "g", "1000000", False),
-    ("lb pound", "lb", "1", False),
-    ("oz ounce", "lb", "1/16", False),
-    ("s sec second 秒", "s", "1", True),
-    ("min minute 分钟", "s", "60", False),
-    ("h hr hour 小时", "s", "3600", False),
-    ("day 天", "s", "86400", False),
-    ("week 周", "s", "604800", False),
-    ("month 个月", "month", "1", False),
-    ("year yr 年", "month", "12", False),
-    ("° deg degree 度", "deg", "1", False),
-    ("'", "deg", "1/60", False),
-    ('"', "deg", "1/3600", False),
-    ("rad radian", "rad", "1", False),
-    ("°C ℃ celsius 摄氏度", "°C", "1", False),
-    ("°F fahrenheit", "°F", "1", False),
-    ("kelvin", "K", "1", False),
-    ("% percent 百分比", "%", "1", False),
-    ("¤ dollar usd", "USD", "1", False),
-    ("¢ cent", "USD", "1/100", False),
-    ("¥ 元 yuan rmb", "CNY", "1", False),
-    ("€ euro", "EUR", "1", False),
-    ("£", "GBP", "1", False),
-    ("N newton", "N", "1", True),
-    ("J joule", "J", "1", True),
-    ("W watt", "W", "1", True),
-    ("V volt", "V", "1", True),
-    ("A amp ampere", "A", "1", True),
-    ("Hz hertz", "Hz", "1", True),
-    ("Pa pascal", "Pa", "1", True),
-    ("Ω ohm", "Ω", "1", True),
-    ("mol mole", "mol", "1", True),
-]:
-    for _name in _names.split():
-        _BASES[_name] = (_base, _factor, _prefixed)
-_LITRES = ("l", "L", "liter", "litre", "升")
+# Names of one base a line, with the value in that base; * where SI prefixes apply.
+_TABLE = """
+m     m*=1 meter*=1 metre*=1 米*=1 公里=1000 in=0.0254 inch=0.0254 inche=0.0254 英寸=0.0254 ft=0.3048 foot=0.3048
+m     feet=0.3048 英尺=0.3048 yd=0.9144 yard=0.9144 mi=1609.344 mile=1609.344 英里=1609.344
+m^3   l*=1/1000 L*=1/1000 liter*=1/1000 litre*=1/1000 升*=1/1000
+g     g*=1 gram*=1 gramme*=1 克*=1 公斤=1000 t=1000000 ton=1000000 tonne=1000000 吨=1000000
+lb    lb=1 pound=1 oz=1/16 ounce=1/16
+s     s*=1 sec*=1 second*=1 秒*=1 min=60 minute=60 分钟=60 h=3600 hr=3600 hour=3600 小时=3600 day=86400 天=86400
+s     week=604800 周=604800
+month month=1 个月=1 year=12 yr=12 年=12
+deg   °=1 deg=1 degree=1 度=1 '=1/60 "=1/3600
+rad   rad=1 radian=1
+°C    °C=1 ℃=1 celsius=1 摄氏度=1
+°F    °F=1 fahrenheit=1
+K     kelvin=1
+%     %=1 percent=1 百分比=1
+USD   ¤=1 dollar=1 usd=1 ¢=1/100 cent=1/100
+CNY   ¥=1 元=1 yuan=1 rmb=1
+EUR   €=1 euro=1
+GBP   £=1
+N     N*=1 newton*=1
+J     J*=1 joule*=1
+W     W*=1 watt*=1
+V     V*=1 volt*=1
+A     A*=1 amp*=1 ampere*=1
+Hz    Hz*=1 hertz*=1
+Pa    Pa*=1 pascal*=1
+Ω     Ω*=1 ohm*=1
+mol   mol*=1 mole*=1
+"""
 _PREFIXES = {
-    **{"k": "1000", "kilo": "1000", "千": "1000", "c": "1/100", "centi": "1/100", "厘": "1/100", "d": "1/10"},
+    **{"": "1", "k": "1000", "kilo": "1000", "千": "1000", "c": "1/100", "centi": "1/100", "厘": "1/100", "d": "1/10"},
     **{"deci": "1/10", "分": "1/10", "m": "1/1000", "milli": "1/1000", "毫": "1/1000", "M": "1000000"},
     **{"mega": "1000000", "G": "1000000000", "μ": "1/1000000", "micro": "1/1000000", "n": "1/1000000000"},
 }
+_NAMES: dict[str, tuple[str, int, Fraction]] = {}  # every spelling -> base, power, factor
+for _line in _TABLE.split("\n")[1:-1]:
+    _dimension, *_entries = _line.split()
+    _base, _, _power = _dimension.partition("^")
+    for _name, _factor in (entry.rsplit("=", 1) for entry in _entries):
+        for _prefix, _scale in _PREFIXES.items() if _name[-1] == "*" else [("", "1")]:
+            _unit = (_base, int(_power or 1), Fraction(_factor) * Fraction(_scale))
+            _NAMES.setdefault(_prefix + _name.removesuffix("*"), _unit)
 _GENERIC = {"unit", "units", "square unit", "square units", "sq units", "cubic units", "单位", "平方单位"}
 _POWER_WORDS = (("square ", 2), ("sq. ", 2), ("sq ", 2), ("平方", 2), ("cubic ", 3), ("立方", 3), ("cu ", 3))
 _PART = re.compile(r"([^\s\d^*/()-]+?)\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|([23]))?$")
 _JOIN = re.compile(r"\s*(\\cdot|\*|/|(?<![A-Za-z])per(?![A-Za-z])|每)\s*")
-_KELVIN_PER = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "fps": "ft/s", "degrees celsius": "°C", "° c": "°C"}
-_ALIASES = {**_KELVIN_PER, "degrees fahrenheit": "°F", "° f": "°F", "degree celsius": "°C", "per cent": "%"}
+_ALIASES = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "fps": "ft/s", "per cent": "%"}
+_ALIASES |= {"degrees celsius": "°C", "degree celsius": "°C", "° c": "°C", "degrees fahrenheit": "°F", "° f": "°F"}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,28 +120,9 @@ def _part(text: str) -> tuple[str, int, Fraction] | None:
     if match is None:
         return None
     power *= int(match[2] or match[3] or 1)
-    found = _named(match[1])
-    if found is None:
-        return None
-    base, base_power, factor = found
-    return base, base_power * power, factor**power
-
-
-def _named(name: str) -> tuple[str, int, Fraction] | None:
-    for spelling in dict.fromkeys((name, name.lower(), name.lower().removesuffix("s"))):
-        found = _base(spelling)
-        if found:
-            return *found, Fraction(_BASES[spelling][1]) if spelling in _BASES else Fraction(1, 1000)
-        for prefix, scale in _PREFIXES.items():
-            rest = spelling[len(prefix) :]
-            if spelling.startswith(prefix) and (rest in _LITRES or _BASES.get(rest, ("", "", False))[2]):
-                base, power = _base(rest)
-                inner = Fraction(_BASES[rest][1]) if rest in _BASES else Fraction(1, 1000)
-                return base, power, inner * Fraction(scale)
+    name = match[1]
+    for spelling in (name, name.lower(), name.lower().removesuffix("s")):
+        if spelling in _NAMES:
+            base, base_power, factor = _NAMES[spelling]
+            return base, base_power * power, factor**power
     return None
-
-
-def _base(name: str) -> tuple[str, int] | None:
-    if name in _LITRES:
-        return "m", 3
-    return (_BASES[name][0], 1) if name in _BASES else None
