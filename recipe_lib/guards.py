@@ -68,13 +68,15 @@ def check(
 
     Args:
         source: folder or hub name of the model; with `dataset`, prompts are held against its context.
-        dataset: training rows with `prompt` and `images`. The first `MAX_ROWS` of them are counted.
+        dataset: training rows with `prompt` and `images`. The prompts of the first `MAX_ROWS` are counted.
         rule: what a picture costs, where the run sets other limits than the processor's own.
     """
     require_moving_policy(config)
     _require_vllm(config)
     if model_config is not None:
         _require_trainable_weights(config, model_config)
+    if dataset is not None:
+        _require_questions(config, len(dataset))
     if source is not None:
         _require_room(config, source, dataset, rule)
 
@@ -93,6 +95,21 @@ def require_moving_policy(config: trl.GRPOConfig) -> None:
         f"num_iterations={config.num_iterations} and gradient_accumulation_steps={accumulation}: no optimiser step "
         "falls between a rollout and its use, so every ratio is 1 and nothing is clipped; "
         f"steps_per_generation: {4 * accumulation} (the paper's four minibatches) would do, or num_iterations: 2"
+    )
+
+
+def _require_questions(config: trl.GRPOConfig, rows: int) -> None:
+    """TRL fills a rollout with different questions, and ends at once, after no step, where there are too few."""
+    wanted = config.generation_batch_size // config.num_generations
+    if rows >= wanted:
+        return
+    steps, generations = config.generation_batch_size // config.per_device_train_batch_size, config.num_generations
+    batch = rows * generations // steps // generations * generations
+    instead = f"; per_device_train_batch_size: {batch} would do" if batch else ""
+    raise ValueError(
+        f"per_device_train_batch_size={config.per_device_train_batch_size} with num_generations={generations} takes "
+        f"{wanted} different questions a rollout, but there are {rows}, so that no step would be taken{instead}; "
+        f"so would {wanted} rows"
     )
 
 

@@ -102,7 +102,7 @@ def test_completion_beyond_the_context(tmp_path):
 def test_images_over_the_budget(tmp_path):
     from recipe_lib.image_budget import QwenRule
 
-    rows = datasets.load("digits", "train", limit=2)
+    rows = datasets.load("digits", "train", limit=4)
     huge = QwenRule(min_pixels=2000 * 28 * 28, max_pixels=4000 * 28 * 28)
     with pytest.raises(ValueError, match=r"images over the budget of the model's context of 1024 .*row digits-train"):
         guards.check(config(tmp_path, max_completion_length=64), source=TINY, dataset=rows, rule=huge)
@@ -112,3 +112,15 @@ def test_vllm_s_own_length_counts(tmp_path):
     short = config(tmp_path, use_vllm=True, vllm_max_model_length=128, max_completion_length=256)
     with pytest.raises(ValueError, match=r"max_completion_length=256 does not fit into vllm_max_model_length=128"):
         guards._require_room(short, TINY, None, None)
+
+
+def test_fewer_questions_than_a_rollout_takes(tmp_path):
+    rows = datasets.load("digits", "train", limit=7)
+    with pytest.raises(
+        ValueError, match=r"takes 8 different questions .*there are 7, .*batch_size: 28 would"
+    ):
+        guards.check(config(tmp_path, per_device_train_batch_size=32), dataset=rows)
+    guards.check(config(tmp_path, per_device_train_batch_size=28), dataset=rows)
+    with pytest.raises(ValueError, match=r"takes 16 different .*there are 7.*batch_size: 4 would do; so would 16 rows"):
+        guards.check(config(tmp_path, steps_per_generation=4), dataset=rows)
+    guards.check(config(tmp_path, steps_per_generation=4, per_device_train_batch_size=4), dataset=rows)
