@@ -9,18 +9,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from data_scripts.source import hub_source
 
-from recipe_lib.any_set import RawSet, open_set
-
-PLACE, REVISION = "leonardPKU/clevr_cogen_a_train", "d5a8da6"
+PLACE, REVISION = "leonardPKU/clevr_cogen_a_train", "d5a8da6"  # as its page of files shows it
 COLUMNS = {"prompt": "problem", "images": "image", "solution": "solution"}
-
-
-def build(split: str = "train", *, path: str | None = None, **options) -> RawSet:
-    """The set, from the hub or from a local copy at `path`. Only a `train` split exists."""
-    raw = open_set(path or PLACE, split, kind="grpo", columns=COLUMNS, revision=REVISION, **options)
-    return replace(raw, name="clevr-count", convert=plain_gold)
 
 
 def plain_gold(row: dict) -> dict:
@@ -29,3 +21,6 @@ def plain_gold(row: dict) -> dict:
     if isinstance(solution, str):
         row = {**row, "solution": solution.replace("<answer>", "").replace("</answer>", "").strip()}
     return row
+
+
+build = hub_source("clevr-count", PLACE, REVISION, COLUMNS, convert=plain_gold)

@@ -12,15 +12,9 @@ Splits: train 2,101, validation 300, test 601.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from data_scripts.source import hub_source
 
-from recipe_lib.any_set import RawSet, open_set
-
-PLACE, REVISION = "hiyouga/geometry3k", "37e4933"
+PLACE, REVISION = "hiyouga/geometry3k", "37e4933"  # as its page of files shows it
 COLUMNS = {"prompt": "problem", "images": "images", "solution": "answer", "options": None}
 
-
-def build(split: str = "train", *, path: str | None = None, **options) -> RawSet:
-    """The set, from the hub or from a local copy at `path`."""
-    raw = open_set(path or PLACE, split, kind="grpo", columns=COLUMNS, revision=REVISION, **options)
-    return replace(raw, name="geometry3k")
+build = hub_source("geometry3k", PLACE, REVISION, COLUMNS)

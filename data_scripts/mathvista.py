@@ -12,10 +12,8 @@ Choices become lettered lines, and the wanted form of a number is asked for, sin
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from data_scripts.choices import lettered, with_choices
-from recipe_lib.any_set import RawSet, open_set
+from data_scripts.source import hub_source
 
 PLACE, REVISION = "AI4Math/MathVista", "2b6ad69445fbb5695c9b165475e8decdbeb97747"
 COLUMNS = {
@@ -25,12 +23,6 @@ COLUMNS = {
     "options": "choices",
     "id": "pid",
 }
-
-
-def build(split: str = "testmini", *, path: str | None = None, **options) -> RawSet:
-    """The set, from the hub or from a local copy at `path`. `train` does not exist: it is a benchmark."""
-    raw = open_set(path or PLACE, split, kind="grpo", columns=COLUMNS, revision=REVISION, **options)
-    return replace(raw, name="mathvista", convert=asked_for)
 
 
 def asked_for(row: dict) -> dict:
@@ -46,3 +38,6 @@ def asked_for(row: dict) -> dict:
         if not choices and row.get("answer_type") in form:
             question = f"{question} {form[row['answer_type']]}"
     return {**row, "prompt": question, "options": lettered(choices)}
+
+
+build = hub_source("mathvista", PLACE, REVISION, COLUMNS, convert=asked_for)

@@ -53,13 +53,15 @@ def build(
     if unknown := set(subsets) - set(known):
         raise ValueError(f"no such subset: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     wanted = {name: known[name] for name in subsets or known}
-    options = {"folder": str(folder), "wanted": wanted, "per_subset": per_subset}
+    stamps = tuple(_below(str(folder), described["annotation"]).stat().st_mtime_ns for described in wanted.values())
+    options = {"folder": str(folder), "wanted": wanted, "per_subset": per_subset, "stamps": stamps}
     make = IterableDataset.from_generator if streaming else Dataset.from_generator
     pairs = make(_pairs, gen_kwargs=options, features=FEATURES)
     return RawSet(pairs, "mpo", source=Source(root=folder), name="mmpr")
 
 
-def _pairs(folder: str, wanted: dict[str, dict], per_subset: int | None) -> Iterator[dict]:
+def _pairs(folder: str, wanted: dict[str, dict], per_subset: int | None, stamps: tuple[int, ...]) -> Iterator[dict]:
+    """The pairs as rows. `stamps` only tell the library's cache of generated sets that a file has changed."""
     for name, described in wanted.items():
         root = _below(folder, described["root"])
         with _below(folder, described["annotation"]).open(encoding="utf-8") as lines:

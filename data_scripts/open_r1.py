@@ -10,15 +10,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from data_scripts.source import hub_source
 
-from recipe_lib.any_set import RawSet, open_set
-
-PLACE, REVISION = "lmms-lab/multimodal-open-r1-8k-verified", "e3c8f3a"
+PLACE, REVISION = "lmms-lab/multimodal-open-r1-8k-verified", "e3c8f3a"  # as its page of files shows it
 COLUMNS = {"prompt": "problem", "images": "image", "solution": "solution", "worked": "original_answer"}
 
-
-def build(split: str = "train", *, path: str | None = None, **options) -> RawSet:
-    """The set, from the hub or from a local copy at `path`. Only a `train` split exists."""
-    raw = open_set(path or PLACE, split, kind="grpo", columns=COLUMNS, revision=REVISION, **options)
-    return replace(raw, name="multimodal-open-r1-8k-verified")
+build = hub_source("multimodal-open-r1-8k-verified", PLACE, REVISION, COLUMNS)

@@ -8,24 +8,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from data_scripts.source import hub_source
+from recipe_lib.any_set import RawSet
 
-from recipe_lib.any_set import RawSet, open_set
-
-PLACES = {
-    "formatted": ("HuggingFaceH4/rlaif-v_formatted", "329bef50207c10a56443a2282bf45762e86ffc20"),
-    "original": ("openbmb/RLAIF-V-Dataset", "fb08536fc84ca3c8b5aed0bc72b1130b37c7a91e"),
+PLACE, REVISION = "HuggingFaceH4/rlaif-v_formatted", "329bef50207c10a56443a2282bf45762e86ffc20"
+ORIGINAL, ORIGINAL_REVISION = "openbmb/RLAIF-V-Dataset", "fb08536fc84ca3c8b5aed0bc72b1130b37c7a91e"
+FORMS = {
+    "formatted": hub_source("rlaif-v", PLACE, REVISION, {"prompt": "prompt", "images": "images"}, kind="mpo"),
+    "original": hub_source(
+        "rlaif-v-original",
+        ORIGINAL,
+        ORIGINAL_REVISION,
+        {"prompt": "question", "images": "image", "id": "idx"},
+        kind="mpo",
+    ),
 }
-COLUMNS = {
-    "formatted": {"prompt": "prompt", "images": "images"},
-    "original": {"prompt": "question", "images": "image", "id": "idx"},
-}
 
 
-def build(split: str = "train", *, form: str = "formatted", path: str | None = None, **options) -> RawSet:
+def build(split: str = "train", *, form: str = "formatted", **options) -> RawSet:
     """The set in one of its two forms, from the hub or from a local copy at `path`."""
-    if form not in PLACES:
-        raise ValueError(f"form={form!r}; known: {', '.join(PLACES)}")
-    place, revision = PLACES[form]
-    raw = open_set(path or place, split, kind="mpo", columns=COLUMNS[form], revision=revision, **options)
-    return replace(raw, name=f"rlaif-v, {form}")
+    if form not in FORMS:
+        raise ValueError(f"form={form!r}; known: {', '.join(FORMS)}")
+    return FORMS[form](split, **options)

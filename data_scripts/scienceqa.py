@@ -12,10 +12,8 @@ Splits: train 12,726, validation 4,241, test 4,241.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from data_scripts.choices import LETTERS, lettered, with_choices
-from recipe_lib.any_set import RawSet, open_set
+from data_scripts.source import hub_source
 
 PLACE, REVISION = "derek-thomas/ScienceQA", "f18b0a70359ebfb41f658fd564208d0355b013f4"
 COLUMNS = {
@@ -27,12 +25,6 @@ COLUMNS = {
 }
 
 
-def build(split: str = "train", *, path: str | None = None, **options) -> RawSet:
-    """The set, from the hub or from a local copy at `path`."""
-    raw = open_set(path or PLACE, split, kind="grpo", columns=COLUMNS, revision=REVISION, **options)
-    return replace(raw, name="scienceqa", convert=as_letter)
-
-
 def as_letter(row: dict) -> dict:
     """The question with its context and choices; the answer's place as a letter."""
     question, choices, answer = row.get("prompt"), row.get("options") or [], row.get("solution")
@@ -42,3 +34,6 @@ def as_letter(row: dict) -> dict:
     if isinstance(answer, int):
         answer = LETTERS[answer] if 0 <= answer < len(choices) else None
     return {**row, "prompt": question, "options": lettered(choices), "solution": answer}
+
+
+build = hub_source("scienceqa", PLACE, REVISION, COLUMNS, convert=as_letter)

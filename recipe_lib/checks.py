@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from datasets import Dataset, Features, Image, List
@@ -130,30 +131,27 @@ def histogram_png(counts: list[int], path: Path) -> None:
 
 def as_json(report: Report) -> dict:
     """All that was found, for programs: every fault of every row."""
-    return {
-        "name": report.name,
-        "kind": report.kind,
-        "rows": report.rows,
-        "images": report.images,
-        "faulty_rows": report.rows - len(report.good()),
-        "faults": [vars(fault) for fault in report.faults],
-        "tokens": report.tokens,
-        "notes": report.notes,
-    }
+    return asdict(report) | {"faulty_rows": report.rows - len(report.good())}
 
 
 def write_clean(raw: RawSet, report: Report, folder: Path) -> None:
-    """Write the rows without a fault to `folder`, pictures as they are stored, and the others to dropped.jsonl."""
+    """Write the rows without a fault to `folder`, pictures as they are stored, and the others to dropped.jsonl.
+
+    A set without one good row is not written at all, only what is wrong with its rows.
+    """
     if not isinstance(raw.dataset, Dataset):
         raise ValueError(f"{raw.name} is a streaming set; open it without streaming to write a cleaned copy")
-    kept = raw.dataset.with_format(None).select(report.good())
-    pictures = raw.rows().select(report.good())
-    column = next((name for name in ("images", "image") if name in pictures.column_names), None)
-    if column and not isinstance(_inner(pictures.features[column]), Image):  # paths or texts: take the files along
-        kept = Dataset.from_generator(
-            _with_files, gen_kwargs={"rows": pictures, "raw": raw}, features=_file_features(pictures)
-        )
-    kept.save_to_disk(str(folder))
+    good, features = report.good(), raw.rows().features
+    folder.mkdir(parents=True, exist_ok=True)
+    if not good:
+        pass  # the library reads no empty set back
+    elif "images" not in features or isinstance(_inner(features["images"]), Image):
+        raw.dataset.with_format(None).select(good).save_to_disk(str(folder))
+    else:  # paths or texts: take the files along; not through the cache, which would not see that a file has changed
+        features, rows = Features({**features, "images": List(Image())}), {"raw": raw, "good": tuple(good)}
+        with tempfile.TemporaryDirectory() as scratch:
+            kept = Dataset.from_generator(_with_files, gen_kwargs=rows, features=features, cache_dir=scratch)
+            kept.save_to_disk(str(folder))
     with (folder / "dropped.jsonl").open("w", encoding="utf-8") as lines:
         for fault in report.faults:
             lines.write(json.dumps(vars(fault), default=str) + "\n")
@@ -163,12 +161,8 @@ def _inner(feature):
     return feature.feature if isinstance(feature, List) else feature
 
 
-def _file_features(rows: Dataset) -> Features:
-    return Features({**rows.features, "images": List(Image())})
-
-
-def _with_files(rows: Dataset, raw: RawSet) -> Iterator[dict]:
-    for row in rows:
+def _with_files(raw: RawSet, good: tuple[int, ...]) -> Iterator[dict]:
+    for row in raw.rows().select(good):
         stored = [{"bytes": encoded(image, raw.source), "path": None} for image in as_list(row["images"])]
         yield {**row, "images": stored}
 

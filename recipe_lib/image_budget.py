@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from transformers.image_processing_utils import select_best_resolution
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
 from recipe_lib.image_sources import DEFAULT_SOURCE, RowError, Source
 from recipe_lib.images import as_list, header
 
@@ -21,13 +24,24 @@ MAX_ASPECT = 200  # Qwen's processor raises above it
 LARGEST_SIDE = 4096  # Idefics3 and SmolVLM never resize beyond it
 
 
+class Rule:
+    """What one picture costs: `tokens` of it, and `expand`, the text that stands for it in a processed prompt."""
+
+    def tokens(self, width: int, height: int) -> int:
+        """Image tokens of a picture of that size in pixels."""
+        raise NotImplementedError
+
+    def expand(self, processor: Any, width: int, height: int) -> str:
+        """The text that the processor puts where one image stands."""
+        return processor.image_token * self.tokens(width, height)
+
+
 @dataclass(frozen=True)
-class QwenRule:
+class QwenRule(Rule):
     """Qwen2.5-VL and Qwen3-VL: both sides become multiples of `factor`, the area stays within the two limits.
 
     factor: patch size times merge size, in pixels; one token covers factor x factor pixels.
     min_pixels, max_pixels: area after resizing.
-    Formula: `smart_resize` of transformers' Qwen2-VL image processor.
     """
 
     min_pixels: int = 56 * 56
@@ -35,31 +49,24 @@ class QwenRule:
     factor: int = 28
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height that the vision tower sees. Raises RowError on an aspect ratio above 200."""
-        if max(width, height) / min(width, height) > MAX_ASPECT:
+        """Width and height that the vision tower sees. Raises RowError on an aspect ratio above 200.
+
+        By transformers' own function: that of qwen-vl-utils rounds a thin picture's short side down to 0.
+        """
+        limits = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+        try:
+            new_height, new_width = smart_resize(height, width, self.factor, **limits)
+        except ValueError:
             raise RowError(
                 f"{width}x{height} is longer than {MAX_ASPECT} times its width, which the processor refuses; "
                 "crop or pad the picture",
                 fault="aspect",
-            )
-        new = [round(side / self.factor) * self.factor for side in (width, height)]
-        if new[0] * new[1] > self.max_pixels:
-            shrink = math.sqrt(width * height / self.max_pixels)
-            # the floor of a thin picture's short side is 0: it still needs one token's width
-            new = [max(1, math.floor(s / shrink / self.factor)) * self.factor for s in (width, height)]
-        elif new[0] * new[1] < self.min_pixels:
-            grow = math.sqrt(self.min_pixels / (width * height))
-            new = [math.ceil(side * grow / self.factor) * self.factor for side in (width, height)]
-        return new[0], new[1]
+            ) from None
+        return new_width, new_height
 
     def tokens(self, width: int, height: int) -> int:
-        """Image tokens of one picture."""
         new_width, new_height = self.resized(width, height)
         return (new_width // self.factor) * (new_height // self.factor)
-
-    def expand(self, processor: Any, width: int, height: int) -> str:
-        """The text that the processor puts where one image stands."""
-        return processor.image_token * self.tokens(width, height)
 
     def limit(self, processor: Any) -> None:
         """Make the processor keep to this rule."""
@@ -75,7 +82,7 @@ def _with_long_side(width: int, height: int, long_side: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class TilesRule:
+class TilesRule(Rule):
     """Idefics3 and SmolVLM: the picture is cut into square tiles, and one overview is added.
 
     longest_edge: every picture is resized to it, small ones too, so that a thumbnail may cost 17 tiles.
@@ -103,12 +110,10 @@ class TilesRule:
         return (rows, columns) if max(rows, columns) > 1 else (0, 0)
 
     def tokens(self, width: int, height: int) -> int:
-        """Image tokens of one picture."""
         rows, columns = self.grid(width, height)
         return self.tile_tokens * (rows * columns + 1)
 
     def expand(self, processor: Any, width: int, height: int) -> str:
-        """The text that the processor puts where one image stands."""
         rows, columns = self.grid(width, height)
         fake, image = "<fake_token_around_image>", processor.image_token * self.tile_tokens
         lines = "".join(
@@ -124,7 +129,7 @@ class TilesRule:
 
 
 @dataclass(frozen=True)
-class AnyResRule:
+class AnyResRule(Rule):
     """LLaVA-NeXT: an overview, and the picture on the best-fitting grid of tiles with its padding taken off.
 
     pinpoints: the grids' (height, width) in pixels; side: of a tile; patch: of a patch, in pixels.
@@ -137,8 +142,7 @@ class AnyResRule:
     extra: int = 0
 
     def tokens(self, width: int, height: int) -> int:
-        """Image tokens of one picture."""
-        best_height, best_width = max(self.pinpoints, key=lambda size: self._fit(width, height, *size))
+        best_height, best_width = select_best_resolution((height, width), self.pinpoints)
         patches = self.side // self.patch
         rows, columns = best_height // self.side * patches, best_width // self.side * patches
         if width / height > columns / rows:
@@ -147,20 +151,9 @@ class AnyResRule:
             columns -= (columns - int(round(width * (rows / height), 7))) // 2 * 2
         return rows * columns + rows + patches * patches + self.extra  # one newline token ends each row
 
-    @staticmethod
-    def _fit(width: int, height: int, grid_height: int, grid_width: int) -> tuple[int, int]:
-        """Most usable pixels first, then least waste: `select_best_resolution` of transformers."""
-        scale = min(grid_width / width, grid_height / height)
-        used = min(int(width * scale) * int(height * scale), width * height)
-        return used, used - grid_width * grid_height
-
-    def expand(self, processor: Any, width: int, height: int) -> str:
-        """The text that the processor puts where one image stands."""
-        return processor.image_token * self.tokens(width, height)
-
 
 @dataclass(frozen=True)
-class CropsRule:
+class CropsRule(Rule):
     """Gemma 3: a fixed number of tokens a picture, and the same again for each pan-and-scan crop.
 
     pan_and_scan: crop pictures whose aspect ratio is at least `min_ratio` into at most `max_crops` pieces,
@@ -184,19 +177,15 @@ class CropsRule:
         return 0 if min(math.ceil(long_side / count), short_side) < self.min_crop else count
 
     def tokens(self, width: int, height: int) -> int:
-        """Image tokens of one picture."""
         return self.tile_tokens * (1 + self.crops(width, height))
 
     def expand(self, processor: Any, width: int, height: int) -> str:
-        """The text that the processor puts where one image stands."""
         whole, crops = processor.full_image_sequence, self.crops(width, height)
         if not crops:
             return whole
         intro = f"Here is the original image {whole} and here are some crops to help you see better "
         return intro + " ".join([whole] * crops)
 
-
-Rule = QwenRule | TilesRule | AnyResRule | CropsRule
 
 # What training uses for the named models: at most 512 tokens a picture for Qwen (its own limit is 16,384),
 # the overview alone for SmolVLM (with splitting and its own longest edge a picture costs up to 17 tiles).

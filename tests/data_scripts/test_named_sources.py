@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from data_scripts import clevr_count as clevr_adapter
+from data_scripts import geometry3k as geometry3k_adapter
+from data_scripts import mathvista as mathvista_adapter
+from data_scripts import mmpr as mmpr_adapter
+from data_scripts import open_r1 as open_r1_adapter
+from data_scripts import rlaif_v as rlaif_v_adapter
+from data_scripts import scienceqa as scienceqa_adapter
+from data_scripts import source
 from recipe_lib import datasets
+from recipe_lib.any_set import RawSet
 from recipe_lib.conversations import count_images
 from recipe_lib.rewards import accuracy_reward
 from tests.data_scripts.public_rows import (
@@ -116,6 +127,14 @@ def test_mmpr_takes_one_several_and_no_pictures(local):
     assert [row["id"] for row in few] == ["several/0"]
 
 
+def test_mmpr_sees_that_a_file_has_changed(local):
+    folder = local("mmpr")
+    assert len(datasets.load("mmpr", path=folder, subsets=("text",))) == 1
+    lines = Path(folder, "annotations", "text.jsonl")
+    lines.write_text(2 * lines.read_text())
+    assert len(datasets.load("mmpr", path=folder, subsets=("text",))) == 2  # not the rows of the cache
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -143,9 +162,30 @@ def test_without_network_the_cause_and_the_way_are_named(name, monkeypatch):
         datasets.load(name, "testmini" if name == "mathvista" else "train")
 
 
-def test_revisions_are_pinned():
-    from data_scripts import clevr_count, geometry3k, mathvista, mmpr, open_r1, rlaif_v, scienceqa
+ADAPTERS = (clevr_adapter, geometry3k_adapter, mathvista_adapter, mmpr_adapter, open_r1_adapter, scienceqa_adapter)
 
-    revisions = [module.REVISION for module in (clevr_count, geometry3k, mathvista, mmpr, open_r1, scienceqa)]
-    revisions += [revision for _, revision in rlaif_v.PLACES.values()]
+
+def test_revisions_are_pinned():
+    revisions = [adapter.REVISION for adapter in ADAPTERS] + [rlaif_v_adapter.REVISION]
+    revisions.append(rlaif_v_adapter.ORIGINAL_REVISION)
     assert all(re.fullmatch(r"[0-9a-f]{7}|[0-9a-f]{40}", revision) for revision in revisions)
+
+
+def test_an_abbreviated_revision_is_looked_up_and_a_full_one_is_not(monkeypatch):
+    full = "e3c8f3a" + 33 * "0"
+    asked = []
+
+    def list_repo_commits(self, place, repo_type):
+        asked.append((place, repo_type))
+        return [SimpleNamespace(commit_id=commit) for commit in (40 * "1", full)]
+
+    monkeypatch.setattr("data_scripts.source.HfApi.list_repo_commits", list_repo_commits)
+    assert source.full_revision("owner/name", "e3c8f3a") == full
+    assert asked == [("owner/name", "dataset")]
+    assert source.full_revision("owner/name", 40 * "a") == 40 * "a"
+    assert source.full_revision("owner/name", "7777777") == "7777777"  # unknown: the hub's own error is the better one
+    taken = []
+    monkeypatch.setattr("data_scripts.source.open_set", lambda place, split, **k: taken.append(k) or RawSet(None))
+    source.hub_source("mine", "owner/name", "e3c8f3a", {})("train")
+    source.hub_source("mine", "owner/name", "e3c8f3a", {})("train", path="copy")
+    assert [options.get("revision") for options in taken] == [full, None]

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset, Features, Image, List, Value, load_from_disk
 from PIL import Image as PILImage
 from trl import DPOConfig, DPOTrainer, GRPOConfig
@@ -202,18 +203,25 @@ def test_pictures_of_a_folder_are_read_from_it_alone(tmp_path):
 
 # --- through TRL's own trainers -------------------------------------------------------------------
 
-MIXED = {
+MIXES = {
     "none first": [None, [0]],
     "empty last": [[0], []],
     "1, 3 and 0": [[0], [1, 2, 3], []],
+    "2, 1 and 0": [[0, 1], [2], []],  # as many images as rows
     "two each": [[0, 1], [2, 3]],
+    "none at all": [None, []],
 }
+
+
+def pairs(images: list) -> Dataset:
+    answers = {"chosen": ["yes it is"] * len(images), "rejected": ["no"] * len(images)}
+    return ready(several(images, **answers), "mpo")[0]
 
 
 def train_dpo(family: str, dataset: Dataset, folder, **settings):
     processor = tiny_families.processor(family)
     model, reference = (tiny_families.model(family, processor) for _ in range(2))
-    options = {"report_to": [], "use_cpu": True, "max_steps": 2, "save_strategy": "no", "bf16": False}
+    options = {"report_to": [], "use_cpu": True, "max_steps": 1, "save_strategy": "no", "bf16": False}
     options |= {"per_device_train_batch_size": len(dataset), "max_length": None, "disable_tqdm": True}
     config = DPOConfig(output_dir=str(folder), **options | settings)
     trainer = DPOTrainer(model, reference, args=config, train_dataset=dataset, processing_class=processor)
@@ -223,42 +231,54 @@ def train_dpo(family: str, dataset: Dataset, folder, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_families.FAMILIES)
 def test_rows_of_any_count_train_through_dpo(family, tmp_path):
-    every = family in ("qwen2.5-vl", "smolvlm")
-    for images in MIXED.values() if every else [MIXED["1, 3 and 0"]]:
-        answers = {"chosen": ["yes it is"] * len(images), "rejected": ["no"] * len(images)}
-        dataset, _ = ready(several(images, **answers), "mpo")
-        # with unused columns removed, as is the default: the transform needs nothing but TRL's columns
-        _, result = train_dpo(family, dataset, tmp_path)
-        assert np.isfinite(result.training_loss)
+    """Trained where the first row, by which TRL tells a vision set, has no image; each row scores as it does alone."""
+    # with unused columns removed, as is the default: the transform needs nothing but TRL's columns
+    trainer, result = train_dpo(family, pairs(MIXES["none first"]), tmp_path)
+    assert np.isfinite(result.training_loss)
+    model = trainer.model.eval()
+
+    def logits(rows: list[dict]) -> list[torch.Tensor]:
+        batch = trainer.data_collator([dict(row) for row in rows])  # it puts the images into the caller's rows
+        batch.pop("completion_mask")
+        with torch.no_grad():
+            scores = model(**batch).logits
+        return [row[kept.bool()] for row, kept in zip(scores, batch["attention_mask"])]
+
+    for name in ("1, 3 and 0", "2, 1 and 0", "none at all"):
+        rows = list(pairs(MIXES[name]))
+        together = logits(rows)
+        for place, row in enumerate(rows):
+            assert row["images"] is not None  # DPO's collator takes [] for no image, and fails on None
+            chosen, rejected = logits([row])
+            assert torch.allclose(together[place], chosen, atol=1e-4), (name, place)
+            assert torch.allclose(together[len(rows) + place], rejected, atol=1e-4), (name, place)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_families.FAMILIES)
 def test_rows_of_any_count_train_through_grpo(family, tmp_path):
-    """TRL's own trainer fails on each of these: `trainers.GRPOTrainer` says why."""
+    """TRL's own trainer fails on each of these batches of two: `trainers.GRPOTrainer` says why."""
     processor = tiny_families.processor(family)
-    every = family in ("qwen2.5-vl", "smolvlm")
-    for images in [MIXED["none first"], MIXED["1, 3 and 0"], [[], []]] if every else [MIXED["none first"]]:
-        dataset, _ = ready(several(images))
-        options = {"report_to": [], "use_cpu": True, "max_steps": 1, "save_strategy": "no", "bf16": False}
-        options |= {"per_device_train_batch_size": 2 * len(images), "num_generations": 2, "disable_tqdm": True}
-        trainer = trainers.GRPOTrainer(
-            tiny_families.model(family, processor),
-            lambda completions, **columns: [float(place % 2) for place in range(len(completions))],
-            args=GRPOConfig(output_dir=str(tmp_path), max_completion_length=3, **options),
-            train_dataset=dataset,
-            processing_class=processor,
-        )
-        assert np.isfinite(trainer.train().training_loss)
+    batches = ["none first", "empty last", "two each", "none at all"]
+    dataset, _ = ready(several([images for name in batches for images in MIXES[name]]))
+    options = {"report_to": [], "use_cpu": True, "save_strategy": "no", "bf16": False, "disable_tqdm": True}
+    options |= {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
+    trainer = trainers.GRPOTrainer(
+        tiny_families.model(family, processor),
+        lambda completions, **columns: [float(place % 2) for place in range(len(completions))],
+        args=GRPOConfig(output_dir=str(tmp_path), max_steps=len(batches), shuffle_dataset=False, **options),
+        train_dataset=dataset,
+        processing_class=processor,
+    )
+    assert np.isfinite(trainer.train().training_loss)
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-vl", "smolvlm"])
 def test_each_row_keeps_its_own_pixels_through_the_collator(family, tmp_path):
     """Two images a row: what the collator makes of two rows is what the processor makes of each alone."""
-    answers = {"chosen": ["yes it is"] * 2, "rejected": ["no"] * 2}
-    dataset, _ = ready(several([[0, 1], [2, 3]], **answers), "mpo")
+    dataset = pairs(MIXES["two each"])
     processor = tiny_families.processor(family)
-    trainer, _ = train_dpo(family, dataset, tmp_path, max_steps=1, gradient_accumulation_steps=2)
+    trainer, _ = train_dpo(family, dataset, tmp_path, gradient_accumulation_steps=2)
     batch = trainer.data_collator([dataset[0], dataset[1]])
     alone = [
         processor(
