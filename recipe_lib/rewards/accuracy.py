@@ -115,6 +115,9 @@ def _judge(answer: str | None, gold: str | None, options: tuple[tuple[str, str],
         right, path = _picks(target, text, dict(options), asker)
     else:
         right, path = states(target.value, text, asker)
+        option = None if right else letters.split_letter(text)
+        if option and option[1]:  # "B. 5" to a question whose options the data lacks
+            right, path = states(target.value, clean(option[1]), asker)
     return Verdict(float(right), answer, asker.path(path))
 
 

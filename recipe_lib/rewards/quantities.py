@@ -116,7 +116,7 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
     if gold.value == answer.value:
         return True
     # 50% is 50 and is 0.5: the sign may be left out on either side, or be worked into the number.
-    if gold.unit == units.PERCENT and answer.unit is None:
+    if gold.unit == units.PERCENT:
         return _scaled(gold.value, Fraction(1, 100)) == answer.value
     return answer.unit == units.PERCENT and gold.value == _scaled(answer.value, Fraction(1, 100))
 

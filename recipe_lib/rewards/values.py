@@ -185,14 +185,7 @@ def _same_formula(gold: Typed, answer: Typed, judge: Judge) -> bool:
     left, right = latex_of(gold), latex_of(answer)
     if left is None or right is None:
         return False
-    # math-verify reads the last number of an equation as its value: an equation needs an equation.
-    if isinstance(gold, Formula) and gold.relation and not isinstance(answer, Group) and not _is_relation(answer):
-        return False
     return left == right or judge(left, right)
-
-
-def _is_relation(value: Typed) -> bool:
-    return isinstance(value, Named) or (isinstance(value, Formula) and value.relation)
 
 
 def _read_named(text: str) -> Named | None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from recipe_lib import rewards
-from recipe_lib.rewards import math_worker
+from recipe_lib.rewards import accuracy, math_worker
 
 # Verdicts are what is tested here, on machines that may be busy: the deadline has tests of its own.
 judge = functools.partial(rewards.judge, deadline=20.0)
@@ -105,6 +105,20 @@ def test_long_answers_are_read_at_their_end():
     )
     assert judge(tagged("9" * 5_000), "9").score == 0.0
     assert judge(tagged("1" + "0" * 5_000 + "5"), "5").score == 0.0
+
+
+def test_long_answers_are_cut_at_a_word():
+    assert accuracy._shorten("9" * 900 + " five") == "five"
+    assert accuracy._shorten("word " * 200).split() == ["word"] * (accuracy.MAX_ANSWER // 5 - 1)
+
+
+def test_the_comparisons_of_one_verdict_share_its_deadline(monkeypatch):
+    asked = []
+    monkeypatch.setattr(math_worker, "compare", lambda *_: "equal")  # the gold can be read
+    monkeypatch.setattr(math_worker, "timed_compare", lambda *job: asked.append(job) or ("timeout", 0.4))
+    answer = tagged("$\\{\\sin a, \\sin b, \\sin c, \\sin d\\}$")
+    assert rewards.judge(answer, "\\{\\cos a, \\cos b, \\cos c, \\cos d\\}", deadline=1.0).score == 0.0
+    assert [round(seconds, 3) for _, _, seconds in asked] == [1.0, 0.6, 0.2]
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,13 @@ def started():
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:24])
 def test_hostile_texts(text):
-    assert every_reward(text, "5", deadline=0.5) < 2.5
-    assert every_reward(text, "\\sin x+x", deadline=0.5) < 2.5
-    assert accuracy_reward(["\\boxed{5}"], [text], deadline=0.5)[0] in (0.0, None)  # as a gold
+    assert every_reward(text, "5", deadline=0.2) < 2.0
+    assert every_reward(text, "\\sin x+x", deadline=0.2) < 2.0
+    assert accuracy_reward(["\\boxed{5}"], [text], deadline=0.2)[0] in (0.0, None)  # as a gold
 
 
 @given(st.text(max_size=300), st.sampled_from(GOLDS))
-@settings(max_examples=1_500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_text_at_all(text, gold):
     every_reward(text, gold)
 

@@ -66,6 +66,9 @@ def wait_for_the_end_of(pids, seconds=5.0):
         ("\\log_2 8", "3", "equal"),
         ("\\sqrt{2}", "1.414214", "different"),
         ("1 < x < 3", "(1,3)", "equal"),
+        ("2x-3y=6", "6", "different"),  # an equation is not the last number in it
+        ("x^2=4", "4", "different"),
+        ("x > 3", "3", "different"),
         ("(1,3)", "1 < x < 3", "equal"),
         ("12", "\\frac{1}{2}\\infty ^{1.5}e", "different"),
         ("\\begin{tabular}{c}a\\end{tabular}", "3", "gold unreadable"),
