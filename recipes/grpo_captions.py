@@ -5,18 +5,20 @@
 
 No captions are needed to train on, only pictures: the reward says how well what was written fits the picture. A
 reward model can be gamed like any reward, so the recipe also measures what it does not reward: where the data has
-captions, how often the right one is said word for word (`accuracy_before`, `accuracy_after`).
+captions, how often the right one is said word for word (`accuracy_before`, `accuracy_after`). What was said before
+and after of each held-out picture goes to `captions.jsonl` beside the record.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser, get_peft_config
+from trl import GRPOConfig, ModelConfig, TrlParser, get_peft_config
 
 from recipe_lib import datasets, models, trainers
 from recipe_lib.evaluation import compare, generate, wilson_interval
@@ -53,7 +55,7 @@ def main(argv: list[str] | None = None) -> Path:
         reward = trainers.shuffled_within_groups(similarity, config.num_generations, config.seed)
     before = measure(model, processor, test_set, similarity, config.max_completion_length)
 
-    trainer = GRPOTrainer(
+    trainer = trainers.GRPOTrainer(
         model=model,
         reward_funcs=[reward],
         args=config,
@@ -65,6 +67,7 @@ def main(argv: list[str] | None = None) -> Path:
 
     after = measure(trainer.model, processor, test_set, similarity, config.max_completion_length)
     gain = compare(before["similarity"], after["similarity"])
+    write_captions(config.output_dir, before, after)
     path = write_record(
         config.output_dir,
         recipe=os.path.basename(__file__),
@@ -96,15 +99,24 @@ def pictures(name: str, split: str, question: str, limit: int | None = None) -> 
     return datasets.with_prompts(rows.add_column("question", [question] * len(rows)))
 
 
-def measure(model, processor, test_set: Dataset, similarity: ClipReward, length: int) -> dict[str, np.ndarray | None]:
-    """Greedy captions: `similarity` of each with its picture, and whether the right caption was `said`."""
+def measure(model, processor, test_set: Dataset, similarity: ClipReward, length: int) -> dict:
+    """Greedy captions as `texts`, the `similarity` of each with its picture, and whether the right one was `said`."""
     texts = generate(model, processor, test_set, max_new_tokens=length)
     scores = similarity(texts, [row["images"] for row in test_set])
     right = test_set["caption"] if "caption" in test_set.column_names else None
     hits = right and [
         float(f" {gold}" in f" {similarity.caption(text)}") for text, gold in zip(texts, right, strict=True)
     ]
-    return {"similarity": np.array(scores, dtype=float), "said": np.array(hits) if hits else None}
+    return {"texts": texts, "similarity": np.array(scores, dtype=float), "said": np.array(hits) if hits else None}
+
+
+def write_captions(folder: str, before: dict, after: dict) -> None:
+    """Write both captions of every held-out picture, with their similarities, to `captions.jsonl`."""
+    columns = {"before": before["texts"], "after": after["texts"]}
+    columns |= {"similarity_before": before["similarity"], "similarity_after": after["similarity"]}
+    with (Path(folder) / "captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in zip(*columns.values(), strict=True):
+            file.write(json.dumps(dict(zip(columns, row)), ensure_ascii=False) + "\n")
 
 
 def said(before: np.ndarray | None, after: np.ndarray | None) -> dict[str, object]:

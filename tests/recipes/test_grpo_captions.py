@@ -26,6 +26,9 @@ def test_two_steps_leave_a_record(recipe, root, tmp_path, monkeypatch):
     assert -1 <= record["similarity_before"] <= 1
     assert record["similarity_gain"] == pytest.approx(record["similarity_after"] - record["similarity_before"])
     assert 0 <= record["accuracy_before"] <= 1
+    lines = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    assert len(lines) == 8
+    assert np.mean([line["similarity_after"] for line in lines]) == pytest.approx(record["similarity_after"])
 
 
 def test_every_picture_gets_the_question(recipe):
