@@ -7,6 +7,7 @@ from importlib import import_module
 VERBS = {
     "run": ("recipe_lib.notebooks", "run a notebook with checked parameters"),
     "check": ("recipe_lib.checks", "look over a data set's rows before training"),
+    "vllm-check": ("recipe_lib.rollouts.check", "does vLLM sample from the model that is trained?"),
     "score": ("recipe_lib.rewards.score", "score a file of completions, with the reason for each verdict"),
 }
 
