@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset, Features, Image, Sequence, Value
-from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from tqdm.auto import tqdm
 from transformers import (
@@ -36,11 +36,11 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from data_scripts import digits, shapes
+from data_scripts import digits, shapes, tiny_smolvlm
 from recipe_lib import datasets as named_datasets
 from recipe_lib import evaluation
 from recipe_lib import models as named_models
-from recipe_lib.answer_format import STYLES, system_prompt
+from recipe_lib.answer_format import STYLES, TAGS, system_prompt
 from recipe_lib.datasets import with_prompts
 
 CLEAN_BAND = (0.95, 1.0)  # accuracy on clean drawn questions in which a rebuilt checkpoint must land
@@ -80,6 +80,9 @@ def train_tokenizer(special: list[str], texts: list[str], vocab_size: int) -> To
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    # One token each, as in the tokenizers of reasoning models (Qwen3): an answer has 12 tokens instead of 20.
+    # They are not special, so that decoding keeps them.
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     return tokenizer
 
 
@@ -215,6 +218,7 @@ def warm_start(
 # Name -> how to make the processor, how to make the model, and warm-start steps.
 TINY: dict[str, tuple[Callable, Callable, int]] = {
     "tiny-qwen2.5-vl": (qwen2_5_vl_processor, qwen2_5_vl_model, 900),
+    "tiny-smolvlm": (tiny_smolvlm.smolvlm_processor, tiny_smolvlm.smolvlm_model, 900),
 }
 
 

@@ -34,7 +34,7 @@ from PIL import Image as PILImage
 from PIL import ImageDraw, ImageFont
 
 CANVAS = 84  # pixels a side: 3 x 3 merged Qwen2.5-VL tokens of 28 pixels
-GLYPH = 40  # pixels a side of one pasted digit: five pixels for each of the eight cells
+GLYPH = 28  # pixels a side of one pasted digit: as large as one image token of Qwen2.5-VL
 KINDS = ("read", "choice", "larger", "sum")
 RANGES = {"A": (0, 2), "B": (3, 4), "C": (5, 6), "D": (7, 9)}  # options of `choice`, both ends included
 # Text faces of matplotlib's font folder that hold all ten digits.
@@ -141,6 +141,7 @@ def draw_digits(digits: np.ndarray, rng: np.random.Generator, bend: float | np.n
     ink = torch.where(pen == 0, ink, torch.where(pen == 1, bold, bolder))
     uneven = rng.uniform(0, 0.35, (n, 8, 8)).astype(np.float32) * bend[:, None, None].astype(np.float32)
     cells = F.avg_pool2d(ink, 4)[:, 0] * (1 - torch.from_numpy(uneven))
+    cells = cells / cells.amax((1, 2), keepdim=True)  # the handwritten ones, too, reach full ink somewhere
     return (cells * 16).round().to(torch.uint8).numpy()
 
 
@@ -149,8 +150,8 @@ def compose(glyphs: list[np.ndarray], rng: np.random.Generator) -> PILImage.Imag
     page = PILImage.new("L", (CANVAS, CANVAS), 255)
     for place, glyph in enumerate(glyphs):
         ink = PILImage.fromarray(255 - np.minimum(glyph.astype(np.int32) * 16, 255).astype(np.uint8))
-        left = 1 + 42 * place if len(glyphs) == 2 else 22
-        at = (left + int(rng.integers(-1, 2)), 22 + int(rng.integers(-4, 5)))
+        left = 3 + 50 * place if len(glyphs) == 2 else 28
+        at = (left + int(rng.integers(-3, 4)), 28 + int(rng.integers(-3, 4)))
         page.paste(ink.resize((GLYPH, GLYPH), PILImage.Resampling.BICUBIC), at)
     return page.convert("RGB")
 

@@ -163,6 +163,20 @@ def compare(before: np.ndarray, after: np.ndarray, *, resamples: int = 10_000, s
     return {"gain": float(difference.mean()), "gain_ci95": [float(low), float(high)], "n": n, "seeds": seeds}
 
 
+def record_fields(before: Evaluation, after: Evaluation) -> dict:
+    """What a run record says of two measurements on the same questions: n, both accuracies, gain, intervals."""
+    gain = compare(before.correct, after.correct)
+    return {
+        "n_eval": len(before.correct),
+        "accuracy_before": before.accuracy,
+        "accuracy_before_ci95": before.ci95,
+        "accuracy_after": after.accuracy,
+        "accuracy_after_ci95": after.ci95,
+        "gain": gain["gain"],
+        "gain_ci95": gain["gain_ci95"],
+    }
+
+
 def write_answers(output_dir: str | os.PathLike, dataset: Dataset, before: Evaluation, after: Evaluation) -> Path:
     """Write both answers to every question, with their scores, to `output_dir/answers.jsonl`; return the path."""
     path = Path(output_dir) / "answers.jsonl"

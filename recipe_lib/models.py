@@ -29,6 +29,7 @@ class NamedModel:
 
 NAMED_MODELS = {
     "tiny-qwen2.5-vl": NamedModel(str(CHECKPOINTS / "tiny-qwen2.5-vl")),
+    "tiny-smolvlm": NamedModel(str(CHECKPOINTS / "tiny-smolvlm")),
     "qwen2.5-vl-3b": NamedModel("Qwen/Qwen2.5-VL-3B-Instruct", gpu_gib=22),
     "qwen2.5-vl-7b": NamedModel("Qwen/Qwen2.5-VL-7B-Instruct", gpu_gib=40),
     "smolvlm-instruct": NamedModel("HuggingFaceTB/SmolVLM-Instruct"),

@@ -24,9 +24,9 @@ from transformers.trainer_callback import ExportableState
 from trl import DPOConfig, DPOTrainer
 
 from recipe_lib.answer_format import completion_text
+from recipe_lib.checkpoints import LoadsItsWeights
 from recipe_lib.columns import row_name
 from recipe_lib.image_sources import RowError
-from recipe_lib.resuming import LoadsItsWeights
 
 WEIGHTS = {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}  # the paper's, section 5 and the authors' script
 SHIFTS = ("none", "running_mean")

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from recipe_lib.parameters import Parameter, from_text, read_parameters, refuse_unknown
 from recipe_lib.record import format_record
 
@@ -93,7 +95,9 @@ def own_kernel() -> Iterator[None]:
         spec = Path(folder) / "kernels" / KERNEL / "kernel.json"
         spec.parent.mkdir(parents=True)
         # The kernel's own log (transport hints, sockets closed at a time-out) is no news to the reader.
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"]
+        # Nor is tqdm's wish for widgets: a page that nobody watches shows its bars as text.
+        quiet = ["-W", "ignore:IProgress not found"]
+        argv = [sys.executable, *quiet, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"]
         spec.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
         before = os.environ.get("JUPYTER_PATH")
         os.environ["JUPYTER_PATH"] = folder + (os.pathsep + before if before else "")
@@ -182,11 +186,34 @@ def execute(notebook: Any, copy: Path, values: dict[str, Any], timeout: int | No
     return None
 
 
+def tidy_streams(notebook: Any) -> None:
+    """Leave of every progress bar the line that it ended with, as plain output.
+
+    A bar rewrites its line on stderr, and a page shows every rewriting, in the red of a warning.
+    """
+    for cell in notebook.cells:
+        outputs = []
+        for output in cell.get("outputs", []):
+            if output.output_type != "stream" or output.name != "stderr" or "\r" not in output.text:
+                outputs.append(output)
+                continue
+            lines = output.text.split("\n")
+            ends = [line.rstrip("\r").rpartition("\r")[2].strip() for line in lines if "\r" in line]
+            rest = "\n".join(line for line in lines if "\r" not in line)
+            for name, text in (("stdout", "\n".join(filter(None, ends))), ("stderr", rest)):
+                if text.strip():
+                    outputs.append(nbformat.from_dict({**output, "name": name, "text": text + "\n"}))
+        if "outputs" in cell:
+            cell.outputs = outputs
+
+
 def write_html(copy: Path) -> Path:
     """Write the HTML copy beside an executed notebook and return its path."""
     from nbconvert import HTMLExporter
 
-    html, _ = HTMLExporter().from_filename(str(copy))
+    notebook = nbformat.read(copy, as_version=4)
+    tidy_streams(notebook)
+    html, _ = HTMLExporter().from_notebook_node(notebook, {"metadata": {"name": copy.stem}})
     path = copy.with_suffix(".html")
     path.write_text(html, encoding="utf-8")
     return path
@@ -222,8 +249,6 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> int:
     """`python -m recipe_lib run`; returns the exit code."""
-    import nbformat
-
     arguments = parse_arguments(argv)
     try:
         path = find_notebook(arguments.notebook)

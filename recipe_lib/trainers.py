@@ -1,6 +1,6 @@
 """What a run needs around TRL's trainers: a clean stop on Ctrl-C, a log on disk, resuming, and the control run.
 
-trainer = GRPOTrainer(..., callbacks=[LogToFile()])
+trainer = GRPOTrainer(...)      # TRL's arguments
 trainers.train(trainer, resume=RESUME)
 """
 
@@ -15,36 +15,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 import trl
-from accelerate.utils import is_peft_model
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+
+from recipe_lib.checkpoints import LoadsItsWeights, SaveBetweenRollouts, last_complete
+from recipe_lib.mixed_rows import KeepsPictures
+from recipe_lib.rollouts import VLLMRollouts
 
 LOG_NAME = "train_log.jsonl"
 
 
-class GRPOTrainer(trl.GRPOTrainer):
-    """TRL's trainer with two repairs.
+class GRPOTrainer(LoadsItsWeights, KeepsPictures, VLLMRollouts, trl.GRPOTrainer):
+    """TRL's trainer with its faults around pictures mended; each mixin says which, and steps aside where there is none.
 
-    Batches may mix rows with and without images: TRL 1.16 turns an empty image list into None when it reads the
-    prompts, and the processor, called once more for the training pass, refuses None beside lists.
-
-    A checkpoint's weights are really loaded on resuming. transformers 5 saves a vision-language model under the
-    names that it has on the hub (`visual...`), and the Trainer of 5.17 loads them as they are, into a model whose
-    names differ (`model.visual...`): nothing fits, a warning is logged, and training goes on from the start's weights.
+    Checkpoints load on resuming, rows may have any number of pictures, and vLLM samples from the policy that is
+    trained, which every run with `use_vllm` checks.
     """
-
-    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
-        model = self.model if model is None else model
-        if is_peft_model(model) or self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
-        model.load_state_dict(saved.state_dict())
-
-    def _tokenize_prompts(self, prompts):
-        prompt_ids, images, fields = super()._tokenize_prompts(prompts)
-        return prompt_ids, images if images is None else [found or [] for found in images], fields
 
 
 def train(trainer: Trainer, *, resume: bool = False) -> float:
@@ -57,7 +45,7 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
         resume: go on from the last checkpoint in `args.output_dir`; where there is none, begin at the beginning.
     """
     folder = Path(trainer.args.output_dir)
-    checkpoint = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    checkpoint = last_complete(folder) if resume else None
     if checkpoint:
         print(f"Resuming from {checkpoint}")
     elif resume:
@@ -68,8 +56,10 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
     for callback in list(trainer.callback_handler.callbacks):
         if type(callback).__name__ in _NOISY:
             trainer.remove_callback(callback)
-    for callback in (stop, _LogToFile(), _Progress()):
+    for callback in (stop, _LogToFile(), _Progress(), SaveBetweenRollouts()):
         trainer.add_callback(callback)
+    if not torch.cuda.is_available():
+        trainer.args.dataloader_pin_memory = False  # torch warns at every epoch where there is nothing to pin for
     started = time.perf_counter()
     with stop:
         trainer.train(resume_from_checkpoint=checkpoint)

@@ -58,6 +58,7 @@ reports.show_rows(test_set)
 # %%
 from recipe_lib import models
 
+MODEL = models.pick(MODEL)
 model, processor = models.load(MODEL)
 print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, on {model.device}\n")
 print(processor.apply_chat_template(test_set[0]["prompt"], add_generation_prompt=True))
@@ -88,7 +89,7 @@ for text in (
 # First we measure. Without a *before* there is no gain. The answers are greedy: the likeliest token at each step.
 
 # %%
-from recipe_lib.evaluation import compare, evaluate
+from recipe_lib.evaluation import compare, evaluate, record_fields
 
 MAX_COMPLETION_LENGTH = 32 if MODEL.startswith("tiny") else 256  # in tokens; what is longer is cut off
 
@@ -197,16 +198,10 @@ write_record(
     model=MODEL,
     dataset=DATASET,
     seed=SEED,
-    n_eval=len(test_set),
-    accuracy_before=before.accuracy,
-    accuracy_before_ci95=before.ci95,
-    accuracy_after=after.accuracy,
-    accuracy_after_ci95=after.ci95,
-    gain=gain["gain"],
-    gain_ci95=gain["gain_ci95"],
     train_steps=trainer.state.global_step,
     train_seconds=train_seconds,
     peak_rss_mb=peak_rss_mb(),
+    **record_fields(before, after),
     **trainers.run_figures(trainer.state.log_history),
 )
 

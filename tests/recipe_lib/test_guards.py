@@ -116,9 +116,7 @@ def test_vllm_s_own_length_counts(tmp_path):
 
 def test_fewer_questions_than_a_rollout_takes(tmp_path):
     rows = datasets.load("digits", "train", limit=7)
-    with pytest.raises(
-        ValueError, match=r"takes 8 different questions .*there are 7, .*batch_size: 28 would"
-    ):
+    with pytest.raises(ValueError, match=r"takes 8 different questions .*there are 7, .*batch_size: 28 would"):
         guards.check(config(tmp_path, per_device_train_batch_size=32), dataset=rows)
     guards.check(config(tmp_path, per_device_train_batch_size=28), dataset=rows)
     with pytest.raises(ValueError, match=r"takes 16 different .*there are 7.*batch_size: 4 would do; so would 16 rows"):

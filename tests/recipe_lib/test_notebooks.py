@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from recipe_lib import notebooks
 from tests.recipe_lib.test_record import MEASURED
@@ -95,6 +95,24 @@ def test_notebooks_that_cannot_be_run_are_refused(tmp_path, capsys, no_kernel):
 
 
 @pytest.mark.slow
+def test_a_page_shows_how_a_bar_ended_and_keeps_warnings_apart():
+    bars = "\rtrain:   0%| | 0/2\rtrain:  50%| | 1/2\rtrain: 100%| | 2/2\n"
+    cell = new_code_cell("train()")
+    cell.outputs = [
+        new_output("stream", name="stdout", text="measured\n"),
+        new_output("stream", name="stderr", text=bars + "UserWarning: too hot\n\rgone: 1/2\r         \r"),
+        new_output("stream", name="stderr", text="a warning alone\n"),
+    ]
+    notebooks.tidy_streams(new_notebook(cells=[cell]))
+    seen = [(output.name, output.text) for output in cell.outputs]
+    assert seen == [
+        ("stdout", "measured\n"),
+        ("stdout", "train: 100%| | 2/2\n"),
+        ("stderr", "UserWarning: too hot\n"),
+        ("stderr", "a warning alone\n"),
+    ]
+
+
 def test_a_run_leaves_copy_html_record_and_table(tmp_path, root):
     """In a folder of its own, beside a machine-wide `python3` kernel that does not work."""
     kernel = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"

@@ -34,15 +34,12 @@ def test_config_constructs(path, script):
     for key, value in given.items():  # each key arrived as it was written
         found = getattr(next(holder for holder in holders if hasattr(holder, key)), key)
         assert found == value or (key == "report_to" and found == []), key
-    assert given["output_dir"] == f"outputs/{path.stem}" and model.model_name_or_path in models.NAMED_MODELS | TINY
+    assert given["output_dir"] == f"outputs/{path.stem}" and model.model_name_or_path in models.NAMED_MODELS
     assert dict(zip(config.loss_type, config.loss_weights, strict=True)) == mpo.WEIGHTS
     assert config.bco_shift == "running_mean" and config.max_length is None and how.pair_method == "correctness"
     assert model.use_peft == bool(re.search("lora", path.stem)) and (not model.use_peft or model.lora_dropout == 0)
     assert model.load_in_4bit == ("qlora" in path.stem)
     mpo.check(config, None, lora=model.use_peft)
-
-
-TINY = {"tiny-smolvlm": None}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -1,0 +1,91 @@
+"""How far the policy has moved since it sampled: probability ratios of one rollout, per token and per sequence.
+
+probe = ratios.Probe(trainer, step=8)
+trainer.add_callback(probe)
+...train...
+probe.rollout.token_ratios(), probe.rollout.sequence_ratios()
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+_FIELDS = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters.keys()
+
+
+@dataclass
+class Rollout:
+    """A rollout of N completions of at most T tokens, scored by the policy that sampled it and by a later one.
+
+    `ids`, `mask` (1 for tokens that count, 0 for padding after the end), `old` and `new` (log-probabilities in nats)
+    have the shape `(N, T)`, `advantages` `(N,)`.
+    """
+
+    ids: np.ndarray
+    mask: np.ndarray
+    advantages: np.ndarray
+    old: np.ndarray
+    new: np.ndarray | None = None
+
+    def token_ratios(self) -> np.ndarray:
+        """pi_new / pi_old of each token that counts, shape `(mask.sum(),)` (GRPO: Shao et al. 2024, eq. 3)."""
+        return np.exp(self.new - self.old)[self.mask == 1]
+
+    def sequence_ratios(self) -> np.ndarray:
+        """(pi_new(y) / pi_old(y))^(1/|y|) of each completion y, shape `(N,)` (GSPO: Zheng et al. 2025, eq. 7)."""
+        moved = ((self.new - self.old) * self.mask).sum(1) / np.maximum(self.mask.sum(1), 1)
+        return np.exp(moved)
+
+
+class Probe(TrainerCallback):
+    """Keep the rollout that optimiser step `step` (from 1) trains on: `rollout`, its `new` taken after that step.
+
+    Costs two forward passes over the rollout, in that step alone; training is not changed by it.
+    """
+
+    def __init__(self, trainer: GRPOTrainer, step: int):
+        self.trainer, self.step, self.rollout = trainer, step, None
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        if state.global_step + 1 != self.step:
+            return
+        self._batches = self.trainer._buffered_inputs
+        old = [batch.get("old_per_token_logps") for batch in self._batches]
+        # TRL keeps none where every rollout is used before the policy moves: then they are the present ones
+        old = [self._score(b) if known is None else known for b, known in zip(self._batches, old, strict=True)]
+        parts = [[b[key] for b in self._batches] for key in ("completion_ids", "completion_mask", "advantages")]
+        self.rollout = Rollout(*(_joined(part) for part in parts), _joined(old))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            self.rollout.new = _joined([self._score(batch) for batch in self._batches])
+            del self._batches
+
+    @torch.no_grad()
+    def _score(self, batch: dict) -> torch.Tensor:
+        ids, mask = (torch.cat([batch[f"prompt_{key}"], batch[f"completion_{key}"]], 1) for key in ("ids", "mask"))
+        fields = {key: value for key, value in batch.items() if key in _FIELDS}
+        length = batch["completion_ids"].size(1)
+        return self.trainer._get_per_token_logps_and_entropies(self.trainer.model, ids, mask, length, **fields)[0]
+
+
+def _joined(parts: list[torch.Tensor]) -> np.ndarray:
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def clipped_updates(log_history: list[dict], steps_per_rollout: int) -> float | None:
+    """Share of off-policy updates in which anything was clipped; None where no update was off-policy.
+
+    Args:
+        log_history: of a trainer with `logging_steps=1`.
+        steps_per_rollout: optimiser steps that use one rollout. The first of them is on-policy.
+    """
+    logged = [(entry["step"], entry.get("clip_ratio/region_mean")) for entry in log_history]
+    clipped = [ratio > 0 for step, ratio in logged if ratio is not None and (step - 1) % steps_per_rollout]
+    return float(np.mean(clipped)) if clipped else None
