@@ -1,11 +1,12 @@
 """Does it learn, and is it the reward that teaches? Several seeds of the GRPO recipe, each beside its control.
 
     python benchmarks/learning.py                       # seeds 0, 1, 2 and their controls: about 20 minutes
-    python benchmarks/learning.py --seeds 0 --config recipes/configs/grpo_tiny_qwen2_5_vl.yaml
+    python benchmarks/learning.py --seeds 0 --config recipes/configs/gspo_tiny_smolvlm.yaml
+    python benchmarks/learning.py --jobs 2              # two runs at a time: sooner done, but seconds mean nothing
 
 The control deals the same rewards at random within each group: same model, data, steps and seeds. Its gain's interval
 must contain 0. Gains are means over seeds; intervals draw seeds and questions again (`recipe_lib.evaluation.compare`).
-The table goes to outputs/benchmarks/learning.json.
+The table goes to outputs/benchmarks/learning_CONFIG.json.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +26,19 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "recipes/configs/grpo_tiny_qwen2_5_vl.yaml"
 
 
-def run(config: str, seed: int, control: bool, folder: Path) -> tuple[dict, list[dict]]:
+def run(config: str, control: bool, threads: int, folder: Path, seed: int) -> tuple[dict, list[dict]]:
     """One run of the recipe in a process of its own: its record and its answers."""
+    folder = folder / f"{'control' if control else 'reward'}_{seed}"
     command = [sys.executable, "recipes/grpo.py", "--config", config, "--seed", str(seed), "--output_dir", str(folder)]
     command += ["--save_strategy", "no", "--shuffle_rewards", str(control)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "output.txt").open("w") as output:
         subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
     answers = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
-    return json.loads((folder / "metrics.json").read_text()), answers
+    record = json.loads((folder / "metrics.json").read_text())
+    print(f"{folder.name}: {record['accuracy_after']:.1%} in {record['train_seconds']:.0f} s", flush=True)
+    return record, answers
 
 
 def summarise(runs: list[tuple[dict, list[dict]]]) -> dict:
@@ -52,24 +58,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each on its share of the cores")
     options = parser.parse_args()
-    folder = ROOT / "outputs" / "benchmarks" / "learning"
+    name = Path(options.config).stem
+    folder = ROOT / "outputs" / "benchmarks"
     table = {}
     for control in (False, True):
-        name = "control" if control else "reward"
-        runs = []
-        for seed in options.seeds:
-            runs.append(run(options.config, seed, control, folder / f"{name}_{seed}"))
-            print(f"{name} seed {seed}: {runs[-1][0]['accuracy_after']:.1%}", flush=True)
-        table[name] = summarise(runs)
-        low, high = table[name]["gain_ci95"]
+        one = partial(run, options.config, control, (os.cpu_count() or 1) // options.jobs or 1, folder / name)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = list(pool.map(one, options.seeds))
+        kind = "control" if control else "reward"
+        table[kind] = summarise(runs)
+        low, high = table[kind]["gain_ci95"]
         print(
-            f"{name}: {table[name]['accuracy_before']:.1%} -> {table[name]['accuracy_after']:.1%}, gain "
-            f"{100 * table[name]['gain']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), n {table[name]['n']}, "
-            f"{len(options.seeds)} seeds, at most {table[name]['train_seconds_max']:.0f} s of training",
+            f"{kind}: {table[kind]['accuracy_before']:.1%} -> {table[kind]['accuracy_after']:.1%}, gain "
+            f"{100 * table[kind]['gain']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), n {table[kind]['n']}, "
+            f"{len(options.seeds)} seeds, at most {table[kind]['train_seconds_max']:.0f} s of training",
             flush=True,
         )
-    (folder.parent / "learning.json").write_text(json.dumps(table, indent=2) + "\n")
+        (folder / f"learning_{name}.json").write_text(json.dumps(table, indent=2) + "\n")
 
 
 if __name__ == "__main__":

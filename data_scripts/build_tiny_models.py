@@ -46,7 +46,7 @@ from recipe_lib.datasets import with_prompts
 CLEAN_BAND = (0.95, 1.0)  # accuracy on clean drawn questions in which a rebuilt checkpoint must land
 # How far drawn digits are bent. The warm start also sees digits that nobody could read for certain, so that the
 # model's probabilities mean something: a model that is always sure never tries a second answer in a rollout.
-CLEAN_BEND, WARM_START_BEND = (0.0, 0.7), (0.0, 2.0)
+CLEAN_BEND, WARM_START_BEND = (0.0, 0.7), (0.0, 3.0)
 QWEN_SPECIAL = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -110,14 +110,14 @@ def qwen2_5_vl_model(processor: Qwen2_5_VLProcessor, seed: int = 0, **text) -> Q
         "vocab_size": len(processor.tokenizer),
         "hidden_size": 128,
         "intermediate_size": 256,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,  # a third one costs a fifth of the time and reads no better
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
         "rope_parameters": {"rope_type": "default", "mrope_section": [4, 6, 6], "rope_theta": 10000.0},
         "initializer_range": 0.06,
         "tie_word_embeddings": True,
-        "bos_token_id": ids("<|endoftext|>"),
+        "bos_token_id": None,  # as the tokenizer: Qwen begins a text with no token of its own
         "eos_token_id": ids("<|im_end|>"),
         "pad_token_id": ids("<|endoftext|>"),
         **text,
@@ -217,8 +217,8 @@ def warm_start(
 
 # Name -> how to make the processor, how to make the model, and warm-start steps.
 TINY: dict[str, tuple[Callable, Callable, int]] = {
-    "tiny-qwen2.5-vl": (qwen2_5_vl_processor, qwen2_5_vl_model, 900),
-    "tiny-smolvlm": (tiny_smolvlm.smolvlm_processor, tiny_smolvlm.smolvlm_model, 900),
+    "tiny-qwen2.5-vl": (qwen2_5_vl_processor, qwen2_5_vl_model, 1400),
+    "tiny-smolvlm": (tiny_smolvlm.smolvlm_processor, tiny_smolvlm.smolvlm_model, 1400),
 }
 
 

@@ -3,9 +3,11 @@
 Two worlds share one canvas and one set of questions:
 
 - *handwritten*: scikit-learn's 1,797 real handwritten digits (8x8 grey levels, 0 to 16), which travel inside
-  its wheel. They are split by picture, so that no handwritten digit is in both train and test.
+  its wheel, in ink of any colour on light paper of any colour. They are split by picture, so that no handwritten
+  digit is in both train and test.
 - *drawn*: digits drawn from the fonts that matplotlib carries, bent and thickened at random, then reduced to
-  the same 8x8 grid. The tiny models are warm-started on these alone: handwriting is new to them.
+  the same 8x8 grid, in black on white. The tiny models are warm-started on these alone: handwriting and colour are
+  new to them.
 
 Four kinds of question, each with one verifiable answer:
 
@@ -35,6 +37,7 @@ from PIL import ImageDraw, ImageFont
 
 CANVAS = 84  # pixels a side: 3 x 3 merged Qwen2.5-VL tokens of 28 pixels
 GLYPH = 28  # pixels a side of one pasted digit: as large as one image token of Qwen2.5-VL
+PAPER, INK = (170, 255), (0, 110)  # ranges of each colour channel of a handwritten page
 KINDS = ("read", "choice", "larger", "sum")
 RANGES = {"A": (0, 2), "B": (3, 4), "C": (5, 6), "D": (7, 9)}  # options of `choice`, both ends included
 # Text faces of matplotlib's font folder that hold all ten digits.
@@ -145,15 +148,19 @@ def draw_digits(digits: np.ndarray, rng: np.random.Generator, bend: float | np.n
     return (cells * 16).round().to(torch.uint8).numpy()
 
 
-def compose(glyphs: list[np.ndarray], rng: np.random.Generator) -> PILImage.Image:
-    """Paste one or two 8x8 digits (0..16), as dark ink, on a white 84x84 RGB page with a little jitter."""
+def compose(glyphs: list[np.ndarray], rng: np.random.Generator, coloured: bool = False) -> PILImage.Image:
+    """Paste one or two 8x8 digits (0..16) on an 84x84 RGB page with a little jitter: black on white, or `coloured`."""
     page = PILImage.new("L", (CANVAS, CANVAS), 255)
     for place, glyph in enumerate(glyphs):
         ink = PILImage.fromarray(255 - np.minimum(glyph.astype(np.int32) * 16, 255).astype(np.uint8))
         left = 3 + 50 * place if len(glyphs) == 2 else 28
         at = (left + int(rng.integers(-3, 4)), 28 + int(rng.integers(-3, 4)))
         page.paste(ink.resize((GLYPH, GLYPH), PILImage.Resampling.BICUBIC), at)
-    return page.convert("RGB")
+    if not coloured:
+        return page.convert("RGB")
+    paper, pen = rng.uniform(*PAPER, 3), rng.uniform(*INK, 3)
+    whiteness = np.asarray(page, dtype=np.float64)[..., None] / 255
+    return PILImage.fromarray((pen + (paper - pen) * whiteness).round().astype(np.uint8))
 
 
 def _png(image: PILImage.Image) -> dict:
@@ -234,7 +241,7 @@ def build(split: str = "train", kinds: tuple[str, ...] = KINDS, seed: int = 0) -
             rows.append(
                 {
                     "id": f"digits-{split}-{len(rows)}",
-                    "images": [_png(compose([pictures[i] for i in sources], rng))],
+                    "images": [_png(compose([pictures[i] for i in sources], rng, coloured=True))],
                     "kind": kind,
                     "digits": [int(labels[i]) for i in sources],
                     "sources": sources,

@@ -76,7 +76,7 @@ def smolvlm_model(processor: SmolVLMProcessor, seed: int = 0, **text) -> SmolVLM
         "vocab_size": len(tokenizer),
         "hidden_size": 128,
         "intermediate_size": 256,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
 from accelerate.utils import is_peft_model
+from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from transformers.trainer_callback import TrainerState
+from trl.trainer.utils import RepeatSampler
 
 
 class LoadsItsWeights:
@@ -24,6 +28,34 @@ class LoadsItsWeights:
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
         model.load_state_dict(saved.state_dict())
+
+
+class ShufflesByEpoch:
+    """A mixin to be named before TRL's GRPOTrainer: a resumed run goes on in the order of the epoch that it was in.
+
+    TRL 1.16's sampler draws one order after another from its own generator. On resuming it begins anew, so that a run
+    that was killed in its second epoch gets the first one's order.
+    """
+
+    def _get_train_sampler(self, dataset=None):
+        sampler = super()._get_train_sampler(dataset)
+        return _OrderOfEpoch(sampler, lambda: int(self.state.epoch or 0)) if self.shuffle_dataset else sampler
+
+
+class _OrderOfEpoch(Sampler):
+    """TRL's `RepeatSampler`, whose n-th order (from 0) is that of epoch n, whether or not it gave those before."""
+
+    def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]):
+        self.sampler, self.epoch = sampler, epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.sampler.generator.manual_seed(self.sampler.seed)
+        for _ in range(self.epoch()):
+            torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+        return iter(self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
 
 
 def last_complete(folder: Path) -> str | None:

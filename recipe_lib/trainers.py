@@ -20,18 +20,18 @@ import trl
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 
-from recipe_lib.checkpoints import LoadsItsWeights, SaveBetweenRollouts, last_complete
+from recipe_lib.checkpoints import LoadsItsWeights, SaveBetweenRollouts, ShufflesByEpoch, last_complete
 from recipe_lib.mixed_rows import KeepsPictures
 from recipe_lib.rollouts import VLLMRollouts
 
 LOG_NAME = "train_log.jsonl"
 
 
-class GRPOTrainer(LoadsItsWeights, KeepsPictures, VLLMRollouts, trl.GRPOTrainer):
+class GRPOTrainer(LoadsItsWeights, ShufflesByEpoch, KeepsPictures, VLLMRollouts, trl.GRPOTrainer):
     """TRL's trainer with its faults around pictures mended; each mixin says which, and steps aside where there is none.
 
-    Checkpoints load on resuming, rows may have any number of pictures, and vLLM samples from the policy that is
-    trained, which every run with `use_vllm` checks.
+    Checkpoints load on resuming and the data's order goes on; rows may have any number of pictures; and vLLM samples
+    from the policy that is trained, which every run with `use_vllm` checks.
     """
 
 

@@ -21,11 +21,11 @@
 # %% tags=["parameters"]
 MODEL = "tiny-qwen2.5-vl"
 DATASET = "digits"
-MAX_STEPS = 70
+MAX_STEPS = 200
 N_EVAL = 600
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 6e-4
 NUM_GENERATIONS = 4
-BATCH_SIZE = 128
+BATCH_SIZE = 64
 TEMPERATURE = 1.3
 SEED = 0
 RESUME = False
@@ -91,7 +91,7 @@ for text in (
 # %%
 from recipe_lib.evaluation import compare, evaluate, record_fields
 
-MAX_COMPLETION_LENGTH = 32 if MODEL.startswith("tiny") else 256  # in tokens; what is longer is cut off
+MAX_COMPLETION_LENGTH = 16 if MODEL.startswith("tiny") else 256  # in tokens; what is longer is cut off
 
 before = evaluate(model, processor, test_set, max_new_tokens=MAX_COMPLETION_LENGTH, description="before")
 print(f"before: {before.accuracy:.1%} right")
@@ -126,7 +126,7 @@ config = GRPOConfig(
     gradient_checkpointing=False,
     bf16=not MODEL.startswith("tiny"),
     logging_steps=1,
-    save_steps=25,
+    save_steps=100,
     save_total_limit=2,
     report_to=REPORT_TO,
     push_to_hub=PUSH_TO_HUB,

@@ -22,11 +22,11 @@
 # %% tags=["parameters"]
 MODEL = "tiny-qwen2.5-vl"
 DATASET = "digits"
-MAX_STEPS = 70
+MAX_STEPS = 200
 N_EVAL = 600
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 6e-4
 NUM_GENERATIONS = 4
-BATCH_SIZE = 128
+BATCH_SIZE = 64
 TEMPERATURE = 1.3
 BETA = 1e-4
 SEED = 0
@@ -78,7 +78,7 @@ from recipe_lib import adapters, guards, trainers, watch
 from recipe_lib.evaluation import compare, evaluate, record_fields
 from recipe_lib.ratios import Probe
 
-MAX_COMPLETION_LENGTH = 32 if TINY else 256  # in tokens; what is longer is cut off
+MAX_COMPLETION_LENGTH = 16 if TINY else 256  # in tokens; what is longer is cut off
 before = evaluate(model, processor, test_set, max_new_tokens=MAX_COMPLETION_LENGTH, description="before")
 print(f"before: {before.accuracy:.1%} right")
 
@@ -98,7 +98,7 @@ config = GRPOConfig(
     gradient_checkpointing=not TINY,
     bf16=not TINY,
     logging_steps=1,
-    save_steps=25,
+    save_steps=100,
     save_total_limit=2,
     report_to=REPORT_TO,
     push_to_hub=PUSH_TO_HUB,

@@ -21,11 +21,11 @@
 # %% tags=["parameters"]
 MODEL = "tiny-qwen2.5-vl"
 DATASET = "digits"
-MAX_STEPS = 72
+MAX_STEPS = 200
 N_EVAL = 600
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 6e-4
 NUM_GENERATIONS = 4
-BATCH_SIZE = 128
+BATCH_SIZE = 64
 STEPS_PER_GENERATION = 4
 EPSILON = 3e-4
 EPSILON_HIGH = 4e-4
@@ -98,7 +98,7 @@ from recipe_lib import adapters, guards, trainers, watch
 from recipe_lib.evaluation import compare, evaluate, record_fields
 from recipe_lib.ratios import Probe, clipped_updates
 
-MAX_COMPLETION_LENGTH = 32 if TINY else 256  # in tokens; what is longer is cut off
+MAX_COMPLETION_LENGTH = 16 if TINY else 256  # in tokens; what is longer is cut off
 shared = {
     "output_dir": OUTPUT_DIR,
     "max_steps": MAX_STEPS,
@@ -113,7 +113,7 @@ shared = {
     "gradient_checkpointing": not TINY,
     "bf16": not TINY,
     "logging_steps": 1,
-    "save_steps": 24,
+    "save_steps": 100,
     "save_total_limit": 2,
     "report_to": REPORT_TO,
     "push_to_hub": PUSH_TO_HUB,

@@ -50,7 +50,7 @@ from recipe_lib import datasets, models, reports
 
 MODEL = models.pick(MODEL)
 TINY = MODEL.startswith("tiny")
-MAX_ANSWER_TOKENS = 32 if TINY else 512
+MAX_ANSWER_TOKENS = 16 if TINY else 512
 
 questions = datasets.load(DATASET, "train", limit=N_QUESTIONS)
 test_set = datasets.load(DATASET, "test", limit=N_EVAL)

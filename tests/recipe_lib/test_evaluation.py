@@ -55,6 +55,21 @@ def test_accuracy_by_kind():
     assert run.by_kind() == {"read": 1.0, "sum": 0.0} and run.accuracy == pytest.approx(2 / 3)
 
 
+def test_record_fields_are_the_comparison_s():
+    before = Evaluation([""] * 4, np.array([1.0, 0.0, 0.0, 0.0]))
+    after = Evaluation([""] * 4, np.array([1.0, 1.0, 1.0, 0.0]))
+    fields = evaluation.record_fields(before, after)
+    assert (fields["n_eval"], fields["accuracy_before"], fields["accuracy_after"], fields["gain"]) == (
+        4,
+        0.25,
+        0.75,
+        0.5,
+    )
+    assert fields["gain_ci95"] == compare(before.correct, after.correct)["gain_ci95"]
+    assert fields["accuracy_before_ci95"] == wilson_interval(1, 4)
+    assert fields["accuracy_after_ci95"] == wilson_interval(3, 4)
+
+
 @pytest.fixture(scope="module")
 def tiny():
     return models.load("tiny-qwen2.5-vl")

@@ -10,7 +10,9 @@ TINY = "tiny-qwen2.5-vl"
 
 
 def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown model 'qwen3'; known: auto, tiny-qwen2.5-vl, qwen2.5-vl-3b"):
+    with pytest.raises(
+        ValueError, match=r"unknown model 'qwen3'; known: auto, tiny-qwen2.5-vl, tiny-smolvlm, qwen2.5-vl-3b"
+    ):
         models.load("qwen3")
 
 

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 import yaml
-from trl import GRPOConfig, ModelConfig, TrlParser
+from trl import ModelConfig, TrlParser
 
+from recipe_lib import guards
 from recipe_lib.record import validate_record
 
 SHORT = {"MAX_STEPS": 3, "N_EVAL": 64, "BATCH_SIZE": 16, "NUM_GENERATIONS": 4}
@@ -25,7 +26,7 @@ def run_notebook(root, folder, **parameters):
 def test_every_key_of_the_config_is_known(root, script):
     path = root / "recipes/configs/grpo_tiny_qwen2_5_vl.yaml"
     recipe = script("recipes/grpo.py")
-    parser = TrlParser((recipe.RecipeArguments, GRPOConfig, ModelConfig))
+    parser = TrlParser((recipe.RecipeArguments, guards.GRPOConfig, ModelConfig))
     arguments, config, model = parser.parse_args_and_config(["--config", str(path), "--max_steps", "7"])
     assert config.max_steps == 7, "the command line comes last"
     given = yaml.safe_load(path.read_text())
@@ -35,7 +36,7 @@ def test_every_key_of_the_config_is_known(root, script):
 
 def test_flags_of_trl_work(script):
     recipe = script("recipes/grpo.py")
-    parser = TrlParser((recipe.RecipeArguments, GRPOConfig, ModelConfig))
+    parser = TrlParser((recipe.RecipeArguments, guards.GRPOConfig, ModelConfig))
     flags = "--model_name_or_path m --use_vllm --vllm_mode colocate --log_completions --use_peft"
     arguments = [*flags.split(), "--lora_target_modules", "q_proj", "v_proj", "--output_dir", "o", "--bf16", "false"]
     _, config, model = parser.parse_args_and_config(arguments)
@@ -66,7 +67,8 @@ def test_quickstart_and_config_agree(root, script):
 
 @pytest.mark.slow
 def test_recipe_and_notebook_give_the_same_result(root, script, tmp_path):
-    notebook = run_notebook(root, tmp_path / "notebook", **SHORT)
+    notebook = run_notebook(root, tmp_path / "notebook", MODEL="auto", **SHORT)
+    assert notebook["model"] == "tiny-qwen2.5-vl", "what auto picked here"
     config = str(root / "recipes/configs/grpo_tiny_qwen2_5_vl.yaml")
     short = ["--max_steps", "3", "--n_eval", "64", "--per_device_train_batch_size", "16", "--num_generations", "4"]
     path = script("recipes/grpo.py").main(["--config", config, *short, "--output_dir", str(tmp_path / "recipe")])
