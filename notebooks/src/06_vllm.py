@@ -34,7 +34,7 @@ from recipe_lib.parameters import check_parameters
 check_parameters(globals())
 
 # %% [markdown]
-# ## Two modes
+# ### Two modes
 #
 # | | colocate | server |
 # |---|---|---|
@@ -65,7 +65,8 @@ print(
 # recipes/configs/grpo_qwen2_5_vl_3b_lora_vllm_server.yaml`. Guides that say `trl vllm-serve --model ...` are older:
 # TRL 1.16 still has it, calls it deprecated, and starts the same server. In Python, `recipe_lib.rollouts.serve`
 # starts a server on a free port, waits until it answers, and ends it whatever happens.
-#
+
+# %% [markdown]
 # ## Data
 
 # %%
@@ -216,7 +217,8 @@ print(f"seconds a step: {vllm_seconds:.2f} with vLLM, {plain_seconds:.2f} with t
 # arrive. One that is there from the start and small: the number format; in bfloat16 a few hundredths are normal, and
 # `vllm_importance_sampling_correction` (on by default) is there for them. A model that vLLM has no implementation of,
 # or a poor one: `vllm_model_impl="transformers"`.
-#
+
+# %% [markdown]
 # ## Record
 
 # %%
