@@ -4,7 +4,7 @@ Nothing is downloaded. The configuration comes from the transformers classes, th
 wheel, and the tokenizer is trained here, on the texts that the recipes use. A model made this way goes
 through exactly the code that a real checkpoint goes through; only the name differs.
 
-    python -m data_scripts.build_tiny_models tiny-qwen2.5-vl    # build, warm-start, measure, about 8 minutes
+    python -m data_scripts.build_tiny_models tiny-qwen2.5-vl    # build, warm-start, measure, about 10 minutes
 
 A checkpoint replaces the committed one only when its accuracy on clean drawn questions lands in `CLEAN_BAND`.
 

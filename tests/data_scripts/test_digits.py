@@ -60,6 +60,17 @@ def test_pictures_hold_the_handwriting_where_it_was_pasted(test_set):
     assert row["images"][0].size == (84, 84) and row["images"][0].mode == "RGB"
 
 
+def test_pages_are_coloured_and_legible_and_drawn_ones_are_black_on_white(test_set):
+    for row in test_set.select(range(50)):
+        page = np.asarray(row["images"][0]).reshape(-1, 3)
+        paper, ink = page[0].astype(int), page[page.sum(1).argmin()].astype(int)
+        assert (paper >= digits.PAPER[0]).all() and paper.sum() - ink.sum() > 100
+    pages = np.array([test_set[i]["images"][0].getpixel((0, 0)) for i in range(50)])
+    assert len(np.unique(pages, axis=0)) > 45
+    drawn = np.asarray(digits.drawn_rows(4, seed=0)[0]["image"])
+    assert (drawn[..., 0] == drawn[..., 1]).all() and drawn.max() == 255 and drawn.min() < 40
+
+
 def test_same_seed_same_questions():
     first, second = digits.build("train", kinds=("sum",), seed=3), digits.build("train", kinds=("sum",), seed=3)
     assert first["images"][0] == second["images"][0] and list(first["solution"]) == list(second["solution"])
