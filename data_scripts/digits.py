@@ -37,7 +37,7 @@ from PIL import ImageDraw, ImageFont
 
 CANVAS = 84  # pixels a side: 3 x 3 merged Qwen2.5-VL tokens of 28 pixels
 GLYPH = 28  # pixels a side of one pasted digit: as large as one image token of Qwen2.5-VL
-PAPER, INK = (170, 255), (0, 110)  # ranges of each colour channel of a handwritten page
+PAPER, INK = (200, 255), (0, 80)  # ranges of each colour channel of a handwritten page
 KINDS = ("read", "choice", "larger", "sum")
 RANGES = {"A": (0, 2), "B": (3, 4), "C": (5, 6), "D": (7, 9)}  # options of `choice`, both ends included
 # Text faces of matplotlib's font folder that hold all ten digits.

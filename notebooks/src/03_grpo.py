@@ -16,7 +16,7 @@
 # %% [markdown]
 # ## Parameters
 #
-# `BETA` is so small that it does not hold the model back. It is there because the trainer measures the KL
+# `BETA` is the weight that DeepSeekMath gave the KL term (Shao et al. 2024, section 4.2). The trainer measures the KL
 # divergence only where it is above 0. A real model trains adapters (LoRA); give it a `LEARNING_RATE` of 1e-5.
 
 # %% tags=["parameters"]
@@ -24,11 +24,11 @@ MODEL = "tiny-qwen2.5-vl"
 DATASET = "digits"
 MAX_STEPS = 200
 N_EVAL = 600
-LEARNING_RATE = 6e-4
+LEARNING_RATE = 7e-4
 NUM_GENERATIONS = 4
 BATCH_SIZE = 64
 TEMPERATURE = 1.3
-BETA = 1e-4
+BETA = 0.04
 SEED = 0
 RESUME = False
 OUTPUT_DIR = "outputs/03_grpo"

@@ -64,7 +64,7 @@ def test_pages_are_coloured_and_legible_and_drawn_ones_are_black_on_white(test_s
     for row in test_set.select(range(50)):
         page = np.asarray(row["images"][0]).reshape(-1, 3)
         paper, ink = page[0].astype(int), page[page.sum(1).argmin()].astype(int)
-        assert (paper >= digits.PAPER[0]).all() and paper.sum() - ink.sum() > 100
+        assert (paper >= digits.PAPER[0]).all() and paper.sum() - ink.sum() > 200
     pages = np.array([test_set[i]["images"][0].getpixel((0, 0)) for i in range(50)])
     assert len(np.unique(pages, axis=0)) > 45
     drawn = np.asarray(digits.drawn_rows(4, seed=0)[0]["image"])
