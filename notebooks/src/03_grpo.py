@@ -16,7 +16,7 @@
 # %% [markdown]
 # ## Parameters
 #
-# `BETA` is the weight that DeepSeekMath gave the KL term (Shao et al. 2024, section 4.2). The trainer measures the KL
+# `BETA` is the weight of the KL term; Shao et al. 2024 have 0.04 (section 4.2). The trainer measures the KL
 # divergence only where it is above 0. A real model trains adapters (LoRA); give it a `LEARNING_RATE` of 1e-5.
 
 # %% tags=["parameters"]
@@ -28,7 +28,7 @@ LEARNING_RATE = 7e-4
 NUM_GENERATIONS = 4
 BATCH_SIZE = 64
 TEMPERATURE = 1.3
-BETA = 0.04
+BETA = 0.08
 SEED = 0
 RESUME = False
 OUTPUT_DIR = "outputs/03_grpo"

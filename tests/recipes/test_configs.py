@@ -40,7 +40,7 @@ def test_config_constructs(path, script):
     assert given["output_dir"] == f"outputs/{path.stem}"
     assert model.model_name_or_path in models.NAMED_MODELS
     assert config.generation_batch_size % config.num_generations == 0
-    assert config.beta == (0.04 if "grpo_tiny" in path.stem else 0.0)
+    assert config.beta == (0.08 if "grpo_tiny" in path.stem else 0.0)
     assert config.importance_sampling_level == ("sequence" if "gspo" in path.stem else "token")
     assert model.use_peft == bool(re.search("lora|bit", path.stem)) and (not model.use_peft or model.lora_dropout == 0)
 

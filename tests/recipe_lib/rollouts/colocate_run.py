@@ -20,7 +20,6 @@ from PIL import ImageDraw
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl.generation import vllm_generation
 
-from data_scripts import tiny_smolvlm
 from recipe_lib import models, trainers
 from recipe_lib.rollouts import RolloutMismatch, Tolerance, VLLMRollouts
 
@@ -28,17 +27,6 @@ STEPS = 10
 Trainer = trainers.GRPOTrainer
 if not issubclass(Trainer, VLLMRollouts):
     Trainer = type("Trainer", (VLLMRollouts, Trainer), {})
-
-
-def checkpoint(family: str, folder: Path) -> str:
-    """The folder of the family's tiny model."""
-    if family == "qwen2.5-vl":
-        return models.source("tiny-qwen2.5-vl")
-    texts = ["What digit is shown? Which is larger? <think> I see </think><answer> 0 1 2 3 4 5 6 7 8 9 </answer>"]
-    processor = tiny_smolvlm.smolvlm_processor(texts)
-    tiny_smolvlm.smolvlm_model(processor).save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return str(folder)
 
 
 def picture(number: int) -> PILImage.Image:
@@ -182,7 +170,7 @@ def break_each(trainer) -> dict:
     ):
         out["template"] = rollout(trainer)
 
-    trainer.tolerance = Tolerance(mean=1e-5, max=0.3)
+    trainer.tolerance = Tolerance(mean=2 * out["nothing"]["mean"], max=0.3)
     out["tight"] = rollout(trainer)
     trainer.model.to(torch.bfloat16)
     out["dtype"] = rollout(trainer)
@@ -229,7 +217,7 @@ def main(family: str, out: Path) -> None:
         print(stage, found["seconds"][stage], value, flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        source = checkpoint(family, Path(folder) / "model")
+        source = models.source(f"tiny-{family}")
         trainer = make(source, folder)
         config = trainer.vllm_generation.llm.llm_engine.model_config
         limit = config.multimodal_config.limit_per_prompt["image"]
@@ -238,6 +226,7 @@ def main(family: str, out: Path) -> None:
         note("broken", break_each(trainer))
         trainer.model.load_state_dict(start)
         trainer._last_loaded_step = -1
+        trainer._metrics["train"].clear()  # of what was broken
         trainer.train()
         note("training", gaps(trainer))
         note("greedy", greedy_pairs(trainer))

@@ -7,23 +7,11 @@ import trl
 from trl.generation import vllm_generation
 from trl.generation.vllm_client import VLLMClient
 
-from data_scripts import tiny_smolvlm
 from recipe_lib import datasets, models
 from recipe_lib.rollouts import serve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROMPTS, TOKENS = 20, 24
-
-
-def load(family: str, folder) -> tuple:
-    """The family's tiny model; SmolVLM with random weights where its checkpoint is not here yet."""
-    if family == "qwen2.5-vl":
-        return models.source("tiny-qwen2.5-vl"), *models.load("tiny-qwen2.5-vl")
-    texts = ["What digit is shown? Which is larger? <think> I see </think><answer> 0 1 2 3 4 5 6 7 8 9 </answer>"]
-    processor = tiny_smolvlm.smolvlm_processor(texts)
-    tiny_smolvlm.smolvlm_model(processor).save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return str(folder), *models.load(str(folder))
 
 
 @torch.no_grad()
@@ -40,8 +28,8 @@ def greedy(model, processor, messages) -> list[int]:
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-vl", "smolvlm"])
-def test_greedy_answers_are_those_of_transformers(family, tmp_path):
-    source, model, processor = load(family, tmp_path / "model")
+def test_greedy_answers_are_those_of_transformers(family):
+    source, (model, processor) = models.source(f"tiny-{family}"), models.load(f"tiny-{family}")
     rows = datasets.load("digits", "test", limit=PROMPTS)
     prompts = [trl.prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in rows]
     ids = processor.apply_chat_template(prompts, add_generation_prompt=True, tokenize=True, return_dict=True)[
@@ -62,8 +50,7 @@ def test_greedy_answers_are_those_of_transformers(family, tmp_path):
 
 def test_splitting_makes_several_runs_which_trl_refuses():
     """Why `refuse_server` refuses: one picture, one item of features, five runs of image tokens."""
-    texts = ["What digit is shown?"]
-    processor = tiny_smolvlm.smolvlm_processor(texts)
+    processor = models.load("tiny-smolvlm")[1]
     processor.image_processor.do_image_splitting = True
     row = datasets.load("digits", "test", limit=1)[0]
     prompt = trl.prepare_multimodal_messages(row["prompt"], images=row["images"])
