@@ -61,7 +61,7 @@ def smolvlm_processor(texts: list[str], vocab_size: int = 512 + GRID * GRID) -> 
 
 
 def smolvlm_model(processor: SmolVLMProcessor, seed: int = 0, **text) -> SmolVLMForConditionalGeneration:
-    """A float32 model of about a million parameters with random weights; `text` overrides its language model's config.
+    """A float32 model of 0.7 million parameters with random weights; `text` overrides its language model's config.
 
     The widths are those of the tiny Qwen2.5-VL, so that the two families can be compared.
     """

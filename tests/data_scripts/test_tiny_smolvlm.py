@@ -34,7 +34,7 @@ def test_tokens_of_a_picture(processor, model, monkeypatch, splitting, tokens):
 
 
 def test_model_is_small_tied_and_wide_enough_to_learn(model):
-    assert 0.8e6 < model.num_parameters() < 1.2e6
+    assert 0.6e6 < model.num_parameters() < 1.2e6
     assert model.lm_head.weight is model.get_input_embeddings().weight
     assert model.config.tie_word_embeddings and model.config.text_config.tie_word_embeddings  # vLLM reads the second
     for name, weight in model.named_parameters():
