@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 import urllib.request
+from functools import partial
 
 import psutil
 import pytest
@@ -89,7 +90,9 @@ with server.serve(command=[sys.executable, "-c", sys.argv[2], str(port), "0"], p
 def test_ctrl_c_and_kill_of_the_parent(sent, root):
     """Ctrl-C reaches the process that holds the server, and no other; a kill of it leaves no time to clean up."""
     command = [sys.executable, "-c", HOLDER, str(root / "recipe_lib/rollouts/server.py"), STAND_IN]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    # a job in the background of a shell script ignores Ctrl-C, and so would what it starts
+    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=hear)
     server, child = family(int(holder.stdout.readline()))
     holder.send_signal(sent)
     holder.wait(timeout=20)
