@@ -22,7 +22,7 @@
 # %% tags=["parameters"]
 MODEL = "tiny-qwen2.5-vl"
 DATASET = "digits"
-MAX_STEPS = 200
+MAX_STEPS = 232
 N_EVAL = 600
 LEARNING_RATE = 7e-4
 NUM_GENERATIONS = 4
