@@ -186,6 +186,18 @@ def execute(notebook: Any, copy: Path, values: dict[str, Any], timeout: int | No
     return None
 
 
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Outputs with neighbouring pieces of one stream put together: a bar is written in a piece for each update."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            joined[-1] = nbformat.from_dict({**last, "text": last.text + output.text})
+        else:
+            joined.append(output)
+    return joined
+
+
 def tidy_streams(notebook: Any) -> None:
     """Leave of every progress bar the line that it ended with, as plain output.
 
@@ -193,7 +205,7 @@ def tidy_streams(notebook: Any) -> None:
     """
     for cell in notebook.cells:
         outputs = []
-        for output in cell.get("outputs", []):
+        for output in _joined(cell.get("outputs", [])):
             if output.output_type != "stream" or output.name != "stderr" or "\r" not in output.text:
                 outputs.append(output)
                 continue

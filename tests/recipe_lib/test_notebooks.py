@@ -94,13 +94,14 @@ def test_notebooks_that_cannot_be_run_are_refused(tmp_path, capsys, no_kernel):
     assert "as a notebook" in refusal(tmp_path / "text.ipynb")
 
 
-@pytest.mark.slow
 def test_a_page_shows_how_a_bar_ended_and_keeps_warnings_apart():
-    bars = "\rtrain:   0%| | 0/2\rtrain:  50%| | 1/2\rtrain: 100%| | 2/2\n"
+    bars = ["\rtrain:   0%| | 0/2", "\rtrain:  50%| | 1/2\rtrain: 100%| | 2/2", "\n"]  # as they arrive
     cell = new_code_cell("train()")
     cell.outputs = [
         new_output("stream", name="stdout", text="measured\n"),
-        new_output("stream", name="stderr", text=bars + "UserWarning: too hot\n\rgone: 1/2\r         \r"),
+        *(new_output("stream", name="stderr", text=piece) for piece in bars),
+        new_output("stream", name="stderr", text="UserWarning: too hot\n\rgone: 1/2\r         \r"),
+        new_output("stream", name="stdout", text="more\n"),
         new_output("stream", name="stderr", text="a warning alone\n"),
     ]
     notebooks.tidy_streams(new_notebook(cells=[cell]))
@@ -109,10 +110,12 @@ def test_a_page_shows_how_a_bar_ended_and_keeps_warnings_apart():
         ("stdout", "measured\n"),
         ("stdout", "train: 100%| | 2/2\n"),
         ("stderr", "UserWarning: too hot\n"),
+        ("stdout", "more\n"),
         ("stderr", "a warning alone\n"),
     ]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_copy_html_record_and_table(tmp_path, root):
     """In a folder of its own, beside a machine-wide `python3` kernel that does not work."""
     kernel = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
