@@ -31,17 +31,16 @@ def plot_rewards(log_history: list[dict], smooth: int = 5) -> Figure:
     parts = sorted(key for key in logs[0] if key.startswith("rewards/") and key.endswith("/mean"))
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.4), sharex=True)
     for part in parts:
-        values = [entry.get(part) for entry in logs]
         name = part.removeprefix("rewards/").removesuffix("/mean").replace("_", " ")
-        line = axes[0].plot(steps, _running_mean(values, smooth), label=name, linewidth=2)[0]
-        axes[0].plot(steps, values, color=line.get_color(), alpha=0.25, linewidth=1)
+        _draw_smoothed(axes[0], steps, [entry.get(part) for entry in logs], smooth, label=name)
     axes[0].set(title="Rewards of the sampled completions", xlabel="step", ylabel="mean over the batch")
     axes[0].set_ylim(-0.02, 1.05)
     axes[0].legend(loc="lower right", frameon=False)
-    axes[1].plot(steps, [entry["reward_std"] for entry in logs], color=AFTER, label="spread within a group")
-    if "frac_reward_zero_std" in logs[0]:
-        silent = [entry["frac_reward_zero_std"] for entry in logs]
-        axes[1].plot(steps, silent, color=WRONG, label="share of groups without spread")
+    left = {"reward_std": ("spread of the rewards", AFTER)}
+    left["frac_reward_zero_std"] = ("share of groups without spread", WRONG)
+    for key, (name, colour) in left.items():
+        if key in logs[0]:
+            _draw_smoothed(axes[1], steps, [entry[key] for entry in logs], smooth, label=name, color=colour)
     axes[1].set(title="What is left to learn from", xlabel="step")
     axes[1].set_ylim(-0.02, 1.05)
     axes[1].legend(loc="upper right", frameon=False)
@@ -110,6 +109,11 @@ def _picture(axis: plt.Axes, row: dict) -> None:
     axis.set(xticks=[], yticks=[])
     question = textwrap.fill(row["question"], 24)
     axis.set_title(f"{question}\nright: {row['solution']}", fontsize=9)
+
+
+def _draw_smoothed(axis, steps: list[int], values: list[float | None], smooth: int, **style) -> None:
+    line = axis.plot(steps, _running_mean(values, smooth), linewidth=2, **style)[0]
+    axis.plot(steps, values, color=line.get_color(), alpha=0.25, linewidth=1)
 
 
 def _finish(figure: Figure) -> Figure:
