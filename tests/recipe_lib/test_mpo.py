@@ -75,6 +75,7 @@ def answer_logps(model, batch) -> torch.Tensor:
     return (taken * batch["completion_mask"][:, 1:]).sum(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", ["none", "running_mean"])
 def test_quality_loss_and_gradients_equal_those_by_hand(folder, tmp_path, shift):
     trainer = make(folder, tmp_path, loss_type=["bco_pair"], loss_weights=[1.0], bco_shift=shift, beta=0.3)
@@ -114,6 +115,7 @@ def test_quality_loss_and_gradients_equal_those_by_hand(folder, tmp_path, shift)
         assert trainer.reward_mean.batches == 3, "evaluation leaves the mean as it is"
 
 
+@pytest.mark.slow
 def test_three_losses_add_up_with_the_papers_weights(folder, tmp_path):
     whole = make(folder, tmp_path, learning_rate=0.01)
     whole.train()
@@ -127,6 +129,7 @@ def test_three_losses_add_up_with_the_papers_weights(folder, tmp_path):
     assert alone["bco_pair"] == pytest.approx(2 * np.log(2), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", ["none", "running_mean"])
 def test_weights_1_0_0_are_dpo_step_by_step(folder, tmp_path, shift):
     ours = make(folder, tmp_path, loss_weights=[1.0, 0.0, 0.0], bco_shift=shift)
@@ -140,6 +143,7 @@ def test_weights_1_0_0_are_dpo_step_by_step(folder, tmp_path, shift):
     assert not torch.equal(weights(ours), start)
 
 
+@pytest.mark.slow
 def test_weights_0_0_1_are_sft_on_the_chosen_answers_step_by_step(folder, tmp_path):
     rows = [pairs()[i] for i in range(8)]
     made = [{"prompt": row["prompt"], "completion": row["chosen"], "images": row["images"]} for row in rows]
@@ -186,6 +190,7 @@ def test_a_config_that_cannot_work_is_refused(options, words):
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_reference_model_beside_lora_is_refused_and_not_kept(folder, tmp_path):
     from peft import LoraConfig
 
@@ -248,6 +253,7 @@ class StopAfter(trainers.TrainerCallback):
         control.should_training_stop = state.global_step >= self.step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [(0, 1, 1, 0), (1, 3, 0, 2), (0, 0, 0, 0)])
 def test_rows_of_any_count_of_images_train(folder, tmp_path, counts):
     for batch in (2, 4):

@@ -31,6 +31,7 @@ def tagged(caption):
     return f"<think>I look.</think><answer>{caption}</answer>"
 
 
+@pytest.mark.slow
 def test_the_checkpoint_is_small_and_ranks_the_right_caption_first(folder, reward):
     assert sum(file.stat().st_size for file in folder.iterdir()) < 6e6
     for shift in (None, 0.0, 1.0):

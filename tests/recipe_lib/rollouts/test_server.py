@@ -55,6 +55,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not left
 
 
+@pytest.mark.slow
 def test_answers_and_leaves_nothing_behind():
     port = free_port()
     with serve(command=stand_in(port), port=port, timeout=30) as server:
@@ -64,6 +65,7 @@ def test_answers_and_leaves_nothing_behind():
     assert_gone(processes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_ends_after_an_error_in_the_block(error):
     port = free_port()
@@ -86,6 +88,7 @@ with server.serve(command=[sys.executable, "-c", sys.argv[2], str(port), "0"], p
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_and_kill_of_the_parent(sent, root):
     """Ctrl-C reaches the process that holds the server, and no other; a kill of it leaves no time to clean up."""
@@ -110,6 +113,7 @@ def test_a_server_that_dies_shows_its_last_lines():
         pass
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_ended():
     port = free_port()
     before = set(psutil.Process().children(recursive=True))
@@ -119,6 +123,7 @@ def test_a_server_that_never_answers_is_ended():
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+@pytest.mark.slow
 def test_two_servers_get_two_ports():
     ports = [free_port(), free_port()]
     with (
