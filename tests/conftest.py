@@ -2,6 +2,7 @@
 
 import importlib.util
 import ipaddress
+import os
 import socket
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+# No test needs the hub; where it cannot be reached, each try would wait for minutes.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -10,7 +10,7 @@
 # handwriting, in coloured ink on coloured paper. Nobody tells it the right answers: it tries, and hears which tries
 # were right.
 #
-# **Hardware and time**: two CPU cores, about 4 minutes, under 3 GB of memory. The same code trains a real
+# **Hardware and time**: two CPU cores, about 3 minutes, under 3 GB of memory. The same code trains a real
 # checkpoint on a GPU when you change `MODEL`.
 
 # %% [markdown]
