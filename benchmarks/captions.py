@@ -11,29 +11,20 @@ stands what was not rewarded: how often the right caption was said. The table go
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+from learning import ROOT, read_lines, run_recipe
 
 from recipe_lib.evaluation import compare
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "recipes/configs/grpo_captions_tiny_qwen2_5_vl.yaml"
 
 
 def run(seed: int, control: bool, folder: Path, more: list[str]) -> tuple[dict, list[dict]]:
-    """One run of the recipe in a process of its own: its record, and what it said of each held-out picture."""
-    command = [sys.executable, "recipes/grpo_captions.py", "--config", CONFIG, "--seed", str(seed), *more]
-    command += ["--output_dir", str(folder), "--save_strategy", "no", "--shuffle_rewards", str(control)]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "output.txt").open("w") as output:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-    return json.loads((folder / "metrics.json").read_text()), [json.loads(line) for line in lines]
+    """One run of the captions recipe: its record, and what it said of each held-out picture."""
+    record = run_recipe("recipes/grpo_captions.py", CONFIG, seed, control, folder, *more)
+    return record, read_lines(folder / "captions.jsonl")
 
 
 def summarise(runs: list[tuple[dict, list[dict]]]) -> dict:

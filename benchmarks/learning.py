@@ -26,19 +26,34 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "recipes/configs/grpo_tiny_qwen2_5_vl.yaml"
 
 
-def run(config: str, control: bool, threads: int, folder: Path, seed: int) -> tuple[dict, list[dict]]:
-    """One run of the recipe in a process of its own: its record and its answers."""
-    folder = folder / f"{'control' if control else 'reward'}_{seed}"
-    command = [sys.executable, "recipes/grpo.py", "--config", config, "--seed", str(seed), "--output_dir", str(folder)]
-    command += ["--save_strategy", "no", "--shuffle_rewards", str(control)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+def run_recipe(
+    recipe: str, config: str, seed: int, control: bool, folder: Path, *more: str, **environment: str
+) -> dict:
+    """One run of a recipe in a process of its own, what it prints beside its record, which is returned.
+
+    Args:
+        control: deal the rewards at random. more: further flags. environment: on top of this process's own.
+    """
+    command = [sys.executable, recipe, "--config", config, "--seed", str(seed), *more]
+    command += ["--output_dir", str(folder), "--save_strategy", "no", "--shuffle_rewards", str(control)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "output.txt").open("w") as output:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    answers = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
-    record = json.loads((folder / "metrics.json").read_text())
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def run(config: str, control: bool, threads: int, folder: Path, seed: int) -> tuple[dict, list[dict]]:
+    """One run of the GRPO recipe: its record and its answers."""
+    folder = folder / f"{'control' if control else 'reward'}_{seed}"
+    record = run_recipe("recipes/grpo.py", config, seed, control, folder, OMP_NUM_THREADS=str(threads))
     print(f"{folder.name}: {record['accuracy_after']:.1%} in {record['train_seconds']:.0f} s", flush=True)
-    return record, answers
+    return record, read_lines(folder / "answers.jsonl")
 
 
 def summarise(runs: list[tuple[dict, list[dict]]]) -> dict:

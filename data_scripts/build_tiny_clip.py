@@ -21,8 +21,8 @@ from tokenizers import processors
 from tqdm.auto import tqdm
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
 
-from data_scripts.build_tiny_models import train_tokenizer
 from data_scripts.shapes import CANVAS, COLOURS, SHAPES, draw_scene
+from data_scripts.tiny_text import train_tokenizer
 
 FOLDER = Path(__file__).resolve().parent.parent / "checkpoints" / "tiny-clip"
 SCENES = [(shape, colour, count) for shape in SHAPES for colour in COLOURS for count in range(1, 6)]

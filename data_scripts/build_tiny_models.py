@@ -17,13 +17,10 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 import torch
 from datasets import Dataset, Features, Image, Sequence, Value
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
-from tokenizers.models import BPE
 from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
@@ -37,10 +34,11 @@ from transformers import (
 )
 
 from data_scripts import digits, shapes, tiny_smolvlm
+from data_scripts.tiny_text import chat_template, train_tokenizer
 from recipe_lib import datasets as named_datasets
 from recipe_lib import evaluation
 from recipe_lib import models as named_models
-from recipe_lib.answer_format import STYLES, TAGS, system_prompt
+from recipe_lib.answer_format import STYLES, system_prompt
 from recipe_lib.datasets import with_prompts
 
 CLEAN_BAND = (0.95, 1.0)  # accuracy on clean drawn questions in which a rebuilt checkpoint must land
@@ -57,33 +55,6 @@ QWEN_SPECIAL = [
     "<|image_pad|>",
     "<|video_pad|>",
 ]
-
-
-def chat_template(name: str) -> str:
-    """A family's real chat template, from the installed TRL wheel."""
-    return (resources.files("trl") / "chat_templates" / f"{name}.jinja").read_text()
-
-
-def train_tokenizer(special: list[str], texts: list[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE that can spell any text, and spells `texts` in few tokens.
-
-    GPT-2's word pattern keeps a space with the word after it, so that the `7` of an option ("B. 7") and the `7`
-    of the reasoning ("is 7") are one and the same token: a small model finds an option by it.
-    """
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    # One token each, as in the tokenizers of reasoning models (Qwen3): an answer has 12 tokens instead of 20.
-    # They are not special, so that decoding keeps them.
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
-    return tokenizer
 
 
 def qwen2_5_vl_processor(texts: list[str], vocab_size: int = 512) -> Qwen2_5_VLProcessor:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import transformers as tf
 
-from data_scripts.build_tiny_models import chat_template, train_tokenizer
+from data_scripts.tiny_text import chat_template, train_tokenizer
 
 CORPUS = [
     "system user assistant model User Assistant What is shown in the picture? Compare the first with the second.",

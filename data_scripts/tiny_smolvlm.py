@@ -19,6 +19,8 @@ from transformers import (
     SmolVLMVideoProcessor,
 )
 
+from data_scripts.tiny_text import chat_template, train_tokenizer
+
 TILE = 84  # pixels a side of a frame
 PATCH = 14
 SCALE = 2  # the connector merges 2 x 2 patches into a token
@@ -37,9 +39,6 @@ SPECIAL = [
 
 def smolvlm_processor(texts: list[str], vocab_size: int = 512 + GRID * GRID) -> SmolVLMProcessor:
     """SmolVLM's processor with a tokenizer trained on `texts`; pictures are not split until they are asked to be."""
-    # build_tiny_models imports this module, so these two can only be had when it has been read to its end
-    from data_scripts.build_tiny_models import chat_template, train_tokenizer
-
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer(SPECIAL, texts, vocab_size),
         bos_token="<|im_start|>",

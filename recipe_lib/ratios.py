@@ -15,8 +15,23 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
 
+# What TRL's scoring pass takes from a batch beside the ids.
 _FIELDS = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters.keys()
+
+
+@torch.no_grad()
+def completion_logps(trainer: GRPOTrainer, batch: dict) -> torch.Tensor:
+    """Log-probabilities that the policy as it is now gives a batch's completions, in nats, shape `(N, T)`."""
+    ids, mask = (torch.cat([batch[f"prompt_{key}"], batch[f"completion_{key}"]], 1) for key in ("ids", "mask"))
+    fields = {key: value for key, value in batch.items() if key in _FIELDS}
+    length, size = batch["completion_ids"].size(1), trainer.args.per_device_train_batch_size
+    with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+        logps, *_ = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, length, batch_size=size, **fields
+        )
+    return logps
 
 
 @dataclass
@@ -58,21 +73,17 @@ class Probe(TrainerCallback):
         self._batches = self.trainer._buffered_inputs
         old = [batch.get("old_per_token_logps") for batch in self._batches]
         # TRL keeps none where every rollout is used before the policy moves: then they are the present ones
-        old = [self._score(b) if known is None else known for b, known in zip(self._batches, old, strict=True)]
+        old = [
+            completion_logps(self.trainer, b) if known is None else known
+            for b, known in zip(self._batches, old, strict=True)
+        ]
         parts = [[b[key] for b in self._batches] for key in ("completion_ids", "completion_mask", "advantages")]
         self.rollout = Rollout(*(_joined(part) for part in parts), _joined(old))
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
-            self.rollout.new = _joined([self._score(batch) for batch in self._batches])
+            self.rollout.new = _joined([completion_logps(self.trainer, batch) for batch in self._batches])
             del self._batches
-
-    @torch.no_grad()
-    def _score(self, batch: dict) -> torch.Tensor:
-        ids, mask = (torch.cat([batch[f"prompt_{key}"], batch[f"completion_{key}"]], 1) for key in ("ids", "mask"))
-        fields = {key: value for key, value in batch.items() if key in _FIELDS}
-        length = batch["completion_ids"].size(1)
-        return self.trainer._get_per_token_logps_and_entropies(self.trainer.model, ids, mask, length, **fields)[0]
 
 
 def _joined(parts: list[torch.Tensor]) -> np.ndarray:

@@ -36,9 +36,10 @@ def plot_rewards(log_history: list[dict], smooth: int = 5) -> Figure:
     axes[0].set(title="Rewards of the sampled completions", xlabel="step", ylabel="mean over the batch")
     axes[0].set_ylim(-0.02, 1.05)
     axes[0].legend(loc="lower right", frameon=False)
-    left = {"reward_std": ("spread of the rewards", AFTER)}
-    left["frac_reward_zero_std"] = ("share of groups without spread", WRONG)
-    for key, (name, colour) in left.items():
+    for key, name, colour in (
+        ("reward_std", "spread of the rewards", AFTER),
+        ("frac_reward_zero_std", "share of groups without spread", WRONG),
+    ):
         if key in logs[0]:
             _draw_smoothed(axes[1], steps, [entry[key] for entry in logs], smooth, label=name, color=colour)
     axes[1].set(title="What is left to learn from", xlabel="step")

@@ -7,25 +7,11 @@ from unittest import mock
 
 import pyarrow.compute as pc
 import torch
-from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer import grpo_trainer
 
+from recipe_lib.ratios import completion_logps
 from recipe_lib.rollouts import parity
 from recipe_lib.rollouts.colocate import VLLMGeneration, placeholder_ids
-
-# What TRL's scoring pass takes from a batch beside the ids.
-_FIELDS = (
-    "pixel_values",
-    "image_grid_thw",
-    "num_images",
-    "pixel_attention_mask",
-    "spatial_shapes",
-    "num_tiles",
-    "image_sizes",
-    "token_type_ids",
-    "mm_token_type_ids",
-    "image_position_ids",
-)
 
 
 class VLLMRollouts:
@@ -104,7 +90,7 @@ class VLLMRollouts:
 
     def _logps(self, batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         ours = batch.get("old_per_token_logps")  # TRL has them where it corrects for the gap
-        ours = self._score(batch) if ours is None else ours
+        ours = completion_logps(self, batch) if ours is None else ours
         return ours, batch["sampling_per_token_logps"], batch["completion_mask"] * batch.get("tool_mask", 1)
 
     @functools.cached_property
@@ -115,18 +101,6 @@ class VLLMRollouts:
         if names := [name for name, is_cut in cut.items() if is_cut]:
             print(f"{', '.join(names)} changes what is sampled from: the rollout check compares prompts only")
         return not names
-
-    @torch.no_grad()
-    def _score(self, batch) -> torch.Tensor:
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-        fields = {key: batch[key] for key in _FIELDS if key in batch}
-        size = self.args.per_device_train_batch_size
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            logps, *_ = self._get_per_token_logps_and_entropies(
-                self.model, ids, mask, batch["completion_ids"].size(1), batch_size=size, **fields
-            )
-        return logps
 
 
 def most_images(*datasets) -> int | None:

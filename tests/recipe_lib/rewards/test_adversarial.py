@@ -106,7 +106,7 @@ def test_hostile_texts(text):
 
 
 @given(st.text(max_size=300), st.sampled_from(GOLDS))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1_500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_text_at_all(text, gold):
     every_reward(text, gold)
 

@@ -21,12 +21,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl.generation import vllm_generation
 
 from recipe_lib import models, trainers
-from recipe_lib.rollouts import RolloutMismatch, Tolerance, VLLMRollouts
+from recipe_lib.rollouts import RolloutMismatch, Tolerance
 
 STEPS = 10
-Trainer = trainers.GRPOTrainer
-if not issubclass(Trainer, VLLMRollouts):
-    Trainer = type("Trainer", (VLLMRollouts, Trainer), {})
 
 
 def picture(number: int) -> PILImage.Image:
@@ -89,7 +86,7 @@ def make(source: str, folder: str, **kwargs) -> trl.GRPOTrainer:
         processor.image_processor.size = {"shortest_edge": 28 * 28, "longest_edge": 84 * 84}
     else:
         processor.image_processor.do_image_splitting = True
-    return Trainer(
+    return trainers.GRPOTrainer(
         model=AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32),
         reward_funcs=even_letters,
         args=config,
