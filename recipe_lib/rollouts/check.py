@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import trl
+from transformers import PrinterCallback
 
 from recipe_lib import datasets, models
 from recipe_lib.rollouts import RolloutMismatch
@@ -50,7 +51,7 @@ def check(arguments: argparse.Namespace, folder: str) -> list[dict]:
         per_device_train_batch_size=2 * arguments.prompts,
         num_generations=2,
         max_completion_length=arguments.tokens,
-        learning_rate=1e-5,
+        learning_rate=1e-4,
         bf16=model.dtype.is_floating_point and model.dtype.itemsize == 2,
         logging_steps=1,
         save_strategy="no",
@@ -61,15 +62,16 @@ def check(arguments: argparse.Namespace, folder: str) -> list[dict]:
         vllm_model_impl=arguments.model_impl,
     )
     trainer = GRPOTrainer(
-        model=model, reward_funcs=_lengths, args=config, train_dataset=rows, processing_class=processor
+        model=model, reward_funcs=_places, args=config, train_dataset=rows, processing_class=processor
     )
+    trainer.remove_callback(PrinterCallback)  # the verdict is what is printed
     trainer.train()
     return [entry for entry in trainer.state.log_history if "rollout_logp_gap_mean" in entry]
 
 
-def _lengths(completions, **_) -> list[float]:
-    # any reward that differs within a group moves the weights
-    return [float(len(str(completion))) for completion in completions]
+def _places(completions, **_) -> list[float]:
+    # differs within every group, so that each step moves the weights
+    return [float(place) for place in range(len(completions))]
 
 
 def main(argv: list[str]) -> int:

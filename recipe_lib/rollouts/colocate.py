@@ -11,6 +11,9 @@ What TRL 1.16 gets wrong in colocate mode, and what stands here instead:
 - After an optimiser step, vLLM goes on using image features from before it wherever a picture comes again: TRL
   empties the prefix cache, and not the encoder's. Here both are emptied.
 - On a CPU, vLLM packs its weights when it loads, and new ones cannot be written. Here it keeps them.
+- With `vllm_model_impl: transformers`, vLLM expects weights under the names of the checkpoint on the hub, and TRL sends
+  them under those of the modules: here they are renamed on the way. vLLM also replaces methods of transformers' own
+  classes, and the trainer's model fails in its next forward pass: here it leaves them alone.
 """
 
 from __future__ import annotations
@@ -23,11 +26,14 @@ from unittest import mock
 
 import torch
 from transformers import AutoProcessor, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.core_model_loading import revert_weight_conversion
 from trl.generation import vllm_generation
 
 from recipe_lib.rollouts.server import free_port
 
 GROUP_PORT = 51216  # TRL's default of `vllm_group_port`, over which weights travel in server mode
+# prepares a class of transformers for torch.compile, for every model of the process, the trainer's too
+DECORATE = "vllm.model_executor.models.transformers.base.Base._decorate_cls_for_torch_compile"
 CPU_KV_CACHE = 2**30  # bytes; vLLM's default on a CPU is a share of the whole machine
 
 
@@ -54,7 +60,12 @@ class VLLMGeneration(vllm_generation.VLLMGeneration):
         if self.mode != "colocate":
             return super()._init_vllm()
         engine = functools.partial(vllm_generation.LLM, **self.engine_arguments())
-        with mock.patch.object(vllm_generation, "LLM", engine), real_stdout(), keep_weights(self.accelerator.device):
+        with (
+            mock.patch.object(vllm_generation, "LLM", engine),
+            real_stdout(),
+            keep_weights(self.accelerator.device),
+            mock.patch(DECORATE, lambda *_, **__: None),
+        ):
             super()._init_vllm()
 
     def engine_arguments(self) -> dict:
@@ -117,6 +128,14 @@ class VLLMGeneration(vllm_generation.VLLMGeneration):
             self.llm.llm_engine.reset_encoder_cache()
         elif self.accelerator.is_main_process:
             self.vllm_client.session.post(f"{self.vllm_client.base_url}/reset_encoder_cache").raise_for_status()
+
+    def _iter_named_params(self):
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        for name, weight in super()._iter_named_params():
+            if self.model_impl == "transformers":
+                yield from revert_weight_conversion(base, {name: weight}).items()
+            else:
+                yield name, weight
 
     def _sync_and_check_names(self):
         written: set[str] = set()

@@ -33,6 +33,7 @@ class VLLMRollouts:
             super().__init__(**given)
             return
         refuse_server(args, kwargs.get("processing_class"))
+        refuse_transformers_backend(args, kwargs.get("processing_class"))
         backend = functools.partial(
             VLLMGeneration, images_per_prompt=most_images(train_dataset, kwargs.get("eval_dataset"))
         )
@@ -134,4 +135,13 @@ def refuse_server(args, processor) -> None:
             "vllm_mode=server with do_image_splitting=true: the server takes one run of image tokens an image, and "
             "splitting makes several; processor.image_processor.do_image_splitting = False would do, or vllm_mode: "
             "colocate"
+        )
+
+
+def refuse_transformers_backend(args, processor) -> None:
+    """Raise ValueError where vLLM's transformers backend cannot take the family's images, as with SmolVLM's."""
+    if args.vllm_model_impl == "transformers" and not hasattr(processor, "_get_num_multimodal_tokens"):
+        raise ValueError(
+            f"vllm_model_impl=transformers: vLLM asks the processor how many image tokens a picture takes, and "
+            f"{type(processor).__name__} of the installed transformers does not say; vllm_model_impl: vllm would do"
         )

@@ -57,3 +57,20 @@ def test_without_the_repair_the_gap_is_large(found):
 def test_old_image_features_would_show(found):
     """TRL alone leaves the features of pictures that vLLM has seen before as they were before the optimiser's steps."""
     assert found["broken"]["old_features"]["cause"] == "unknown"
+
+
+def test_the_check_by_itself_and_vllm_s_transformers_backend(root):
+    """That backend has other names for the weights, and would break the trainer's model: both are seen in two rollouts."""
+    command = [sys.executable, "-m", "recipe_lib", "vllm-check", "--model-impl", "transformers", "--prompts", "4"]
+    env = {**os.environ, "PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1"}
+
+    def run(*more):
+        return subprocess.run([*command, *more], env=env, cwd=root, capture_output=True, text=True)
+
+    done = run("--model", "tiny-qwen2.5-vl", "--steps", "2")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert "rollout 2: |log p(trainer) - log p(vLLM)| mean 0.0000" in done.stdout
+
+    refused = run("--model", "tiny-smolvlm")
+    assert refused.returncode == 2
+    assert "vllm_model_impl=transformers" in refused.stderr and "SmolVLMProcessor" in refused.stderr

@@ -27,8 +27,10 @@ def greedy(model, processor, messages) -> list[int]:
     return output[0, inputs["input_ids"].shape[1] :].tolist()
 
 
-@pytest.mark.parametrize("family", ["qwen2.5-vl", "smolvlm"])
-def test_greedy_answers_are_those_of_transformers(family):
+@pytest.mark.parametrize(
+    ("family", "implementation"), [("qwen2.5-vl", "vllm"), ("qwen2.5-vl", "transformers"), ("smolvlm", "vllm")]
+)
+def test_greedy_answers_are_those_of_transformers(family, implementation):
     source, (model, processor) = models.source(f"tiny-{family}"), models.load(f"tiny-{family}")
     rows = datasets.load("digits", "test", limit=PROMPTS)
     prompts = [trl.prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in rows]
@@ -37,8 +39,8 @@ def test_greedy_answers_are_those_of_transformers(family):
     ]
     backend = vllm_generation.VLLMGeneration.__new__(vllm_generation.VLLMGeneration)
     backend.processing_class = processor  # TRL's own placing of features, without a trainer around it
-    room = ("--max-model-len", "512", "--kv-cache-memory-bytes", str(2**29))
-    with serve(source, dtype="float32", extra=room) as server:
+    extra = ("--max-model-len", "512", "--kv-cache-memory-bytes", str(2**29), "--model-impl", implementation)
+    with serve(source, dtype="float32", extra=extra) as server:
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         client = VLLMClient(base_url=server.url)
         features = client.image_features([row["images"] for row in rows])
