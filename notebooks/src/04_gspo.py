@@ -287,5 +287,5 @@ write_record(
 # ## What next
 #
 # - The same as a script: `python recipes/grpo.py --config recipes/configs/gspo_tiny_qwen2_5_vl.yaml`. The head of that
-#   file names the five settings in which it differs from GRPO's.
+#   file names the settings in which it differs from GRPO's.
 # - 05_mpo: learning from pairs of a better and a worse answer, without sampling.
