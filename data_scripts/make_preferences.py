@@ -76,6 +76,9 @@ class PairArguments:
         for name, known in (("pair_method", METHODS), ("sampling_backend", BACKENDS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; known: {', '.join(known)}")
+        for name in ("n_questions", "pairs_per_question", "questions_per_batch", "max_answer_tokens", "max_pairs"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name}={value}; 1 is the least")
         least = 2 if self.pair_method == "correctness" else 1
         if self.samples < least:
             raise ValueError(f"samples={self.samples}; {self.pair_method} needs at least {least} answers a question")

@@ -72,8 +72,7 @@ def prepare(model: PreTrainedModel, model_config: ModelConfig, vision_tower: str
     Raises:
         ValueError: a choice that does not fit the other settings, or an unknown family.
     """
-    choice = vision_tower or ("frozen" if model_config.use_peft else "full")
-    _check_choice(choice, model_config)
+    choice = check_choice(vision_tower, model_config)
     if not model_config.use_peft:
         if choice == "frozen":
             for name, weight in model.named_parameters():
@@ -89,7 +88,9 @@ def prepare(model: PreTrainedModel, model_config: ModelConfig, vision_tower: str
     return config
 
 
-def _check_choice(choice: str, model_config: ModelConfig) -> None:
+def check_choice(vision_tower: str | None, model_config: ModelConfig) -> str:
+    """What `vision_tower` means beside the other settings, which needs no model; ValueError where it does not fit."""
+    choice = vision_tower or ("frozen" if model_config.use_peft else "full")
     if choice not in VISION_CHOICES:
         raise ValueError(f"vision_tower={choice!r}: one of {', '.join(VISION_CHOICES)} would do")
     if choice == "lora" and not model_config.use_peft:
@@ -103,3 +104,4 @@ def _check_choice(choice: str, model_config: ModelConfig) -> None:
         raise ValueError(
             f"vision_tower=full with {quantised}=true: quantised weights cannot be trained; vision_tower: lora would do"
         )
+    return choice

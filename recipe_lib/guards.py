@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import trl
 from datasets import Dataset
-from transformers import AutoConfig, AutoProcessor
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from trl import ModelConfig
 
-from recipe_lib.image_budget import Rule, prompt_tokens, rule_for
-from recipe_lib.image_sources import DEFAULT_SOURCE
-from recipe_lib.images import as_list, header
+from recipe_lib import models
+from recipe_lib.image_budget import Rule
+from recipe_lib.prompt_lengths import Longest, longest_prompt
+from recipe_lib.record import prepare_output
+from recipe_lib.rollouts import require_backend
 
 MAX_ROWS = 1000  # rows whose prompts are counted; `python -m recipe_lib check` counts them all
 
@@ -71,14 +75,69 @@ def check(
         dataset: training rows with `prompt` and `images`. The prompts of the first `MAX_ROWS` are counted.
         rule: what a picture costs, where the run sets other limits than the processor's own.
     """
+    _require_known_values(config)
     require_moving_policy(config)
     _require_vllm(config)
     if model_config is not None:
-        _require_trainable_weights(config, model_config)
+        require_trainable_weights(model_config)
+        _require_weights_for_vllm(config, model_config)
     if dataset is not None:
         _require_questions(config, len(dataset))
+    prepare_output(Path(config.output_dir))
     if source is not None:
-        _require_room(config, source, dataset, rule)
+        processor = models.load_processor(source)
+        if config.use_vllm:
+            require_backend(config, processor)
+        _require_room(config, source, processor, dataset, rule)
+
+
+def run(main: Callable[[], object]) -> None:
+    """Run a recipe from the command line: what is refused before training ends it with one line and exit code 2.
+
+    An error in mid-run keeps its traceback.
+    """
+    try:
+        main()
+    except KeyboardInterrupt as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(130)
+    except (ValueError, OSError, ImportError) as error:
+        frame = error.__traceback__
+        while frame is not None:
+            if frame.tb_frame.f_code.co_name == "train":
+                raise
+            frame = frame.tb_next
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+# Values that TRL would take until a loss or a rollout is computed.
+_KNOWN = {
+    "importance_sampling_level": ("token", "sequence"),
+    "loss_type": ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "vllm_mode": ("colocate", "server"),
+    "vllm_model_impl": ("auto", "vllm", "transformers"),
+}
+_AT_LEAST_ONE = ("max_completion_length", "steps_per_generation", "num_iterations", "gradient_accumulation_steps")
+
+
+def _require_known_values(config: trl.GRPOConfig) -> None:
+    for name, known in _KNOWN.items():
+        if getattr(config, name) not in known:
+            raise ValueError(f"{name}={getattr(config, name)}: one of {', '.join(known)} would do")
+    for name in _AT_LEAST_ONE:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}={getattr(config, name)}: {name}: 1 is the least")
+    for name in config.report_to:
+        if name not in INTEGRATION_TO_CALLBACK:
+            raise ValueError(f"report_to={name}: none, tensorboard, trackio or wandb would do")
+    whole = config.steps_per_generation * config.num_iterations
+    if whole % config.gradient_accumulation_steps and config.gradient_accumulation_steps % whole:
+        raise ValueError(
+            f"gradient_accumulation_steps={config.gradient_accumulation_steps} with steps_per_generation="
+            f"{config.steps_per_generation}: an optimiser step would end inside a rollout; steps_per_generation: "
+            f"{4 * config.gradient_accumulation_steps} would do"
+        )
 
 
 def require_moving_policy(config: trl.GRPOConfig) -> None:
@@ -121,12 +180,16 @@ def _require_vllm(config: trl.GRPOConfig) -> None:
         )
 
 
-def _require_trainable_weights(config: trl.GRPOConfig, model_config: ModelConfig) -> None:
+def require_trainable_weights(model_config: ModelConfig) -> None:
+    """Refuse quantised weights without an adapter to train."""
     quantised = next((name for name in ("load_in_4bit", "load_in_8bit") if getattr(model_config, name)), None)
     if quantised and not model_config.use_peft:
         raise ValueError(
             f"{quantised}=true with use_peft=false: quantised weights cannot be trained; use_peft: true would do"
         )
+
+
+def _require_weights_for_vllm(config: trl.GRPOConfig, model_config: ModelConfig) -> None:
     if model_config.load_in_8bit and config.use_vllm and config.vllm_mode == "colocate":
         raise ValueError(
             "load_in_8bit=true with use_vllm=true and vllm_mode=colocate: TRL cannot hand 8-bit weights to vLLM; "
@@ -134,22 +197,14 @@ def _require_trainable_weights(config: trl.GRPOConfig, model_config: ModelConfig
         )
 
 
-@dataclass
-class _Longest:
-    """The longest prompt that was counted: tokens, those of its images among them, and the row's id."""
-
-    tokens: int = 0
-    images: int = 0
-    row: object = None
-
-
-def _require_room(config: trl.GRPOConfig, source: str, dataset: Dataset | None, rule: Rule | None) -> None:
-    context = AutoConfig.from_pretrained(source).get_text_config().max_position_embeddings
+def _require_room(config, source: str, processor, dataset: Dataset | None, rule: Rule | None) -> None:
+    context = models.context_length(source)
     name = f"the model's context of {context} tokens"
     if config.use_vllm and config.vllm_max_model_length and config.vllm_max_model_length < context:
         context = config.vllm_max_model_length
         name = f"vllm_max_model_length={context}"
-    longest = _Longest() if dataset is None else _longest_prompt(source, dataset, rule)
+    rows = [] if dataset is None else (dataset[number] for number in range(min(len(dataset), MAX_ROWS)))
+    longest = longest_prompt(rows, processor, rule) if dataset is not None else Longest()
     left = context - longest.tokens
     if config.max_completion_length <= left and left > 0:
         return
@@ -164,18 +219,3 @@ def _require_room(config: trl.GRPOConfig, source: str, dataset: Dataset | None, 
         f"images over the budget of {name}: {found}lower the processor's max_pixels or longest edge so that they "
         f"take at most {max(0, context - text - config.max_completion_length)} tokens, or leave the row out"
     )
-
-
-def _longest_prompt(source: str, dataset: Dataset, rule: Rule | None) -> _Longest:
-    processor = AutoProcessor.from_pretrained(source)
-    rule = rule or rule_for(processor)
-    longest = _Longest()
-    for number in range(min(len(dataset), MAX_ROWS)):
-        row = dataset[number]
-        row_id = row.get("id", number)
-        headers = [header(image, row_id=row_id, source=DEFAULT_SOURCE) for image in as_list(row.get("images"))]
-        sizes = [(found.width, found.height) for found in headers]
-        tokens = prompt_tokens(processor, row["prompt"], sizes, rule)
-        if tokens > longest.tokens:
-            longest = _Longest(tokens, sum(rule.tokens(*size) for size in sizes), row_id)
-    return longest

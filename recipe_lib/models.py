@@ -8,11 +8,13 @@ families' own classes with the real chat templates, so a real checkpoint is a ch
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from recipe_lib.image_budget import NAMED_RULES
 
@@ -96,9 +98,30 @@ def load(name: str, **init) -> tuple[PreTrainedModel, ProcessorMixin]:
     tiny = name.startswith("tiny-")
     on_gpu = torch.cuda.is_available()
     init.setdefault("dtype", torch.bfloat16 if on_gpu and not tiny else torch.float32)
-    try:
+    with _explained(name, where):
         processor = AutoProcessor.from_pretrained(where, padding_side="left")
         model = AutoModelForImageTextToText.from_pretrained(where, **init)
+    if name in NAMED_RULES:
+        NAMED_RULES[name].limit(processor)
+    return model, processor
+
+
+def load_processor(where: str) -> ProcessorMixin:
+    """The processor alone, with padding on the left; errors as `load`."""
+    with _explained(where, where):
+        return AutoProcessor.from_pretrained(where, padding_side="left")
+
+
+def context_length(where: str) -> int:
+    """Tokens of prompt and completion together that the model at `where` was made for; errors as `load`."""
+    with _explained(where, where):
+        return AutoConfig.from_pretrained(where).get_text_config().max_position_embeddings
+
+
+@contextlib.contextmanager
+def _explained(name: str, where: str) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise ImportError(f"{name} needs a package: {_last_line(error)} Run: pip install -r requirements.txt") from None
     except OSError as error:
@@ -106,9 +129,6 @@ def load(name: str, **init) -> tuple[PreTrainedModel, ProcessorMixin]:
             f"{name}: {where!r} is neither cached nor reachable ({_last_line(error)}). With network, run "
             f"`hf download {where}` once; without, MODEL=tiny-qwen2.5-vl needs no download"
         ) from None
-    if name in NAMED_RULES:
-        NAMED_RULES[name].limit(processor)
-    return model, processor
 
 
 def _last_line(error: Exception) -> str:

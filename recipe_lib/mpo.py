@@ -30,6 +30,12 @@ from recipe_lib.image_sources import RowError
 
 WEIGHTS = {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}  # the paper's, section 5 and the authors' script
 SHIFTS = ("none", "running_mean")
+# Losses that the shift leaves alone: of the difference of a pair's two rewards, or without the reference.
+UNSHIFTED = ("sigmoid", "hinge", "robust", "sft")
+LOSSES = (
+    *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
+    *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
+)
 
 
 @dataclass
@@ -60,12 +66,11 @@ class MPOConfig(DPOConfig):
         if self.loss_weights is not None and len(self.loss_weights) != len(losses):
             raise ValueError(
                 f"loss_weights={self.loss_weights} has {len(self.loss_weights)} values for the {len(losses)} losses of "
-                f"loss_type={losses}; give one weight for each loss, or leave loss_weights out"
+                f"loss_type={losses}; give one weight for each loss (weights in the config file count too: give both)"
             )
-        if self.bco_shift not in SHIFTS:
-            raise ValueError(f"bco_shift={self.bco_shift!r}; known: {', '.join(SHIFTS)}")
-        if self.bco_shift != "none" and self.ld_alpha is not None and "bco_pair" in losses:
-            raise ValueError(f"ld_alpha={self.ld_alpha} beside bco_shift='running_mean'; use bco_shift: none")
+        if unknown := [name for name in losses if name not in LOSSES]:
+            raise ValueError(f"loss_type={unknown[0]!r}; known: {', '.join(LOSSES)}")
+        self._check_shift(losses)
         if self.truncation_mode == "keep_end":
             raise ValueError(
                 "truncation_mode='keep_end' cuts image tokens off the prompt's beginning; use keep_start, or "
@@ -77,6 +82,24 @@ class MPOConfig(DPOConfig):
                 "beforehand; set it to false (with LoRA no reference model is kept in memory anyway)"
             )
         super().__post_init__()
+
+    def _check_shift(self, losses: list[str]) -> None:
+        """The shift goes through the reference's log-probabilities, so every loss beside must be blind to it."""
+        if self.bco_shift not in SHIFTS:
+            raise ValueError(f"bco_shift={self.bco_shift!r}; known: {', '.join(SHIFTS)}")
+        if self.bco_shift == "none" or "bco_pair" not in losses:
+            return
+        if self.ld_alpha is not None:
+            raise ValueError(f"ld_alpha={self.ld_alpha} beside bco_shift='running_mean'; use bco_shift: none")
+        if self.f_divergence_type != "reverse_kl":
+            raise ValueError(
+                f"f_divergence_type={self.f_divergence_type!r} beside bco_shift='running_mean'; use bco_shift: none"
+            )
+        if other := [name for name in losses if name not in (*UNSHIFTED, "bco_pair")]:
+            raise ValueError(
+                f"loss_type={other[0]!r} beside 'bco_pair' with bco_shift='running_mean', which would shift it "
+                f"too; use bco_shift: none, or losses among {', '.join(UNSHIFTED)}"
+            )
 
 
 def check(
@@ -100,8 +123,13 @@ def check(
         )
     if lora and args.sync_ref_model:
         raise ValueError("sync_ref_model=True beside LoRA, where there is no reference model to move; set it to false")
-    if not isinstance(pairs, Dataset) or not {"chosen", "rejected"} <= set(pairs.column_names):
+    if not isinstance(pairs, Dataset):
         return
+    if missing := {"chosen", "rejected"} - set(pairs.column_names):
+        raise ValueError(
+            f"the pairs have no column {sorted(missing)[0]!r}, but {', '.join(pairs.column_names)}; give a set "
+            "of pairs, such as data_scripts.make_preferences or data_scripts.prepare_any makes"
+        )
     texts = pairs.with_format(None)
     texts = texts.select_columns([name for name in ("id", "chosen", "rejected") if name in texts.column_names])
     for number, row in enumerate(texts):

@@ -21,7 +21,7 @@ from typing import Any
 import nbformat
 
 from recipe_lib.parameters import Parameter, from_text, read_parameters, refuse_unknown
-from recipe_lib.record import format_record
+from recipe_lib.record import format_record, prepare_output
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 KERNEL = "python3"
@@ -74,18 +74,6 @@ def check_kernel(notebook: Any) -> None:
             f"the notebook asks for the kernel {asked!r}, but this runner has only {KERNEL!r}, the one of "
             f"{sys.executable}; choose {KERNEL!r} in the notebook and save it, or use plain papermill"
         )
-
-
-def prepare_output(folder: Path) -> None:
-    """Make the output folder and write a file into it; a ValueError says why not, and what to do."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"cannot write to {folder} ({error.strerror}); name another folder with --output-dir"
-        ) from None
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def refuse_unknown(names, known) -> None:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else ";"
             raise ValueError(f"unknown parameter {name}{hint} Known: {', '.join(sorted(known)) or 'none'}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -61,11 +62,18 @@ class Rollout:
 class Probe(TrainerCallback):
     """Keep the rollout that optimiser step `step` (from 1) trains on: `rollout`, its `new` taken after that step.
 
-    Costs two forward passes over the rollout, in that step alone; training is not changed by it.
+    Costs two forward passes over the rollout, in that step alone; training is not changed by it. The rollout is kept
+    in the trainer's output folder, so that a run that was resumed after the step has it too.
     """
 
     def __init__(self, trainer: GRPOTrainer, step: int):
         self.trainer, self.step, self.rollout = trainer, step, None
+        self.path = Path(trainer.args.output_dir) / f"rollout_{step}.npz"
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= self.step and self.path.is_file():
+            with np.load(self.path) as saved:
+                self.rollout = Rollout(**saved)
 
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         if state.global_step + 1 != self.step:
@@ -84,6 +92,8 @@ class Probe(TrainerCallback):
         if state.global_step == self.step:
             self.rollout.new = _joined([completion_logps(self.trainer, batch) for batch in self._batches])
             del self._batches
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(self.path, **vars(self.rollout))
 
 
 def _joined(parts: list[torch.Tensor]) -> np.ndarray:

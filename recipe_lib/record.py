@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import resource
+import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ FIELDS = {
     "peak_rss_mb": float,
 }
 LIBRARIES = ("torch", "transformers", "trl", "peft", "datasets")
+
+
+def prepare_output(folder: Path) -> None:
+    """Make the output folder and write a file into it; a ValueError says why not, and what to do."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error.strerror}); name another output folder") from None
 
 
 def write_record(output_dir: str | os.PathLike, **fields: Any) -> Path:

@@ -48,6 +48,7 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
     checkpoint = last_complete(folder) if resume else None
     if checkpoint:
         print(f"Resuming from {checkpoint}")
+        _cut_log(folder / LOG_NAME, last=int(Path(checkpoint).name.rpartition("-")[2]))
     elif resume:
         print(f"Nothing to resume in {folder}: beginning at the beginning")
     else:
@@ -131,6 +132,14 @@ class _LogToFile(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
 
+def _cut_log(path: Path, last: int) -> None:
+    """Drop what was logged after step `last`: a resumed run takes those steps again."""
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]  # a killed run may leave half a line
+        path.write_text("".join(line for line in whole if json.loads(line)["step"] <= last), encoding="utf-8")
+
+
 def shuffled_within_groups(reward: Callable, num_generations: int, seed: int = 0) -> Callable:
     """The control of a learning claim: the same rewards, dealt at random among the completions of each group.
 
@@ -166,17 +175,28 @@ _FIGURES = {
     "completion_clipped_ratio": "completions/clipped_ratio",
     "entropy_last": "entropy",
 }
+# Figures of some runs only: of those with a KL term, and of those that vLLM samples for.
+_FURTHER = (
+    ("kl_last", "kl", lambda values: values[-1]),
+    ("rollout_logp_gap_mean", "rollout_logp_gap_mean", np.mean),
+    ("rollout_logp_gap_max", "rollout_logp_gap_max", max),
+)
 
 
 def run_figures(log_history: list[dict]) -> dict[str, float | None]:
     """The method's figures for the run record: means over the steps; rewards and entropy at the end of training.
 
     `frac_reward_zero_std` is the share of groups in which all rewards were equal, which teach nothing;
-    `completion_clipped_ratio` the share of completions that the length limit cut off. None where not logged.
+    `completion_clipped_ratio` the share of completions that the length limit cut off. None where not logged. With a
+    KL term there is `kl_last`; with vLLM `rollout_logp_gap_mean` and `_max`, over all rollouts that were looked at.
     """
     figures: dict[str, float | None] = {}
     for field, logged in _FIGURES.items():
         values = [entry[logged] for entry in log_history if entry.get(logged) is not None]
         last = {"reward_mean_last10": 10, "entropy_last": 1}.get(field, len(values))
         figures[field] = float(np.mean(values[-last:])) if values else None
+    for field, logged, reduce in _FURTHER:
+        values = [entry[logged] for entry in log_history if entry.get(logged) is not None]
+        if values:
+            figures[field] = float(reduce(values))
     return figures

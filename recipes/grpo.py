@@ -1,7 +1,7 @@
 """Align a vision-language model with GRPO: sample a group of answers, reward them, push towards the better ones.
 
     python recipes/grpo.py --config recipes/configs/grpo_tiny_qwen2_5_vl.yaml
-    python recipes/grpo.py --config recipes/configs/gspo_tiny_qwen2_5_vl.yaml   # GSPO: five settings differ
+    python recipes/grpo.py --config recipes/configs/gspo_tiny_qwen2_5_vl.yaml   # GSPO; its head says what differs
     python recipes/grpo.py --config ... --learning_rate 1e-4 --max_steps 20     # the command line comes last
     python recipes/grpo.py --config ... --resume                               # go on after Ctrl-C or a crash
 
@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> Path:
 
     train_set = datasets.load(recipe.dataset_name, "train", limit=recipe.n_train)
     test_set = datasets.load(recipe.dataset_name, "test", limit=recipe.n_eval)
+    adapters.check_choice(recipe.vision_tower, model_config)
     guards.check(
         config, model_config, source=models.source(name), dataset=train_set, rule=image_budget.NAMED_RULES.get(name)
     )
@@ -96,4 +97,4 @@ def main(argv: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    guards.run(main)

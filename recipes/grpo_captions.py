@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from trl import GRPOConfig, ModelConfig, TrlParser, get_peft_config
+from trl import ModelConfig, TrlParser, get_quantization_config
 
-from recipe_lib import datasets, models, trainers
+from recipe_lib import adapters, datasets, guards, image_budget, models, trainers
 from recipe_lib.evaluation import compare, generate, wilson_interval
 from recipe_lib.record import peak_rss_mb, write_record
 from recipe_lib.rewards import check_rewards
@@ -35,18 +35,27 @@ class RecipeArguments:
     dataset_name: str = field(default="shapes", metadata={"help": "Named set of recipe_lib.datasets."})
     question: str = field(default="What is shown?", metadata={"help": "Asked of every picture."})
     n_eval: int = field(default=300, metadata={"help": "Held-out pictures, the first of the test split."})
+    vision_tower: str | None = field(
+        default=None, metadata={"help": "frozen, lora or full; where left out, frozen with LoRA and full without."}
+    )
     resume: bool = field(default=False, metadata={"help": "Go on from the last checkpoint in output_dir."})
     shuffle_rewards: bool = field(default=False, metadata={"help": "Control: deal rewards at random within groups."})
 
 
 def main(argv: list[str] | None = None) -> Path:
     """Run the recipe and return the path of its `metrics.json`."""
-    parser = TrlParser((RecipeArguments, GRPOConfig, ModelConfig))
+    parser = TrlParser((RecipeArguments, guards.GRPOConfig, ModelConfig))
     recipe, config, model_config = parser.parse_args_and_config(argv)
     name = models.pick(model_config.model_name_or_path or "auto")
     train_set = pictures(recipe.dataset_name, "train", recipe.question)
     test_set = pictures(recipe.dataset_name, "test", recipe.question, recipe.n_eval)
-    model, processor = models.load(name)
+    adapters.check_choice(recipe.vision_tower, model_config)
+    guards.check(
+        config, model_config, source=models.source(name), dataset=train_set, rule=image_budget.NAMED_RULES.get(name)
+    )
+    quantization = get_quantization_config(model_config)
+    options = {"quantization_config": quantization} if quantization else {}
+    model, processor = models.load(name, dtype=model_config.dtype, **options)
 
     similarity = ClipReward(recipe.reward_model, part="all")
     check_rewards([similarity], train_set)
@@ -61,7 +70,7 @@ def main(argv: list[str] | None = None) -> Path:
         args=config,
         train_dataset=train_set,
         processing_class=processor,
-        peft_config=get_peft_config(model_config),
+        peft_config=adapters.prepare(model, model_config, recipe.vision_tower),
     )
     seconds = trainers.train(trainer, resume=recipe.resume)
 
@@ -71,7 +80,7 @@ def main(argv: list[str] | None = None) -> Path:
     path = write_record(
         config.output_dir,
         recipe=os.path.basename(__file__),
-        method="GRPO",
+        method="GSPO" if config.importance_sampling_level == "sequence" else "GRPO",
         model=name,
         dataset=recipe.dataset_name,
         seed=config.seed,
@@ -131,4 +140,4 @@ def said(before: np.ndarray | None, after: np.ndarray | None) -> dict[str, objec
 
 
 if __name__ == "__main__":
-    main()
+    guards.run(main)

@@ -68,11 +68,12 @@ for text in ("<think>The digit is 7.</think><answer>7</answer>", "<think>A 1.</t
 # %% [markdown]
 # ## Train
 #
-# `guards.check` looks at the settings before the long part begins: does the longest prompt with its pictures leave
-# room for a completion, does a batch hold whole groups? `watch.attach` adds what the trainer does not log itself.
+# `guards.GRPOConfig` is TRL's config, and says what would do where a batch does not hold whole groups. `guards.check`
+# asks what else would only fail in mid-run: does the longest prompt with its pictures leave room for a completion?
+# `watch.attach` adds what the trainer does not log itself.
 
 # %%
-from trl import GRPOConfig, ModelConfig
+from trl import ModelConfig
 
 from recipe_lib import adapters, guards, trainers, watch
 from recipe_lib.evaluation import compare, evaluate, record_fields
@@ -83,7 +84,7 @@ before = evaluate(model, processor, test_set, max_new_tokens=MAX_COMPLETION_LENG
 print(f"before: {before.accuracy:.1%} right")
 
 # %%
-config = GRPOConfig(
+config = guards.GRPOConfig(
     output_dir=OUTPUT_DIR,
     max_steps=MAX_STEPS,
     learning_rate=LEARNING_RATE,
@@ -114,7 +115,7 @@ trainer = trainers.GRPOTrainer(
     peft_config=adapters.prepare(model, ModelConfig(use_peft=not TINY, lora_dropout=0.0)),
 )
 warnings = watch.attach(trainer)
-first, middle = Probe(trainer, step=1), Probe(trainer, step=max(2, MAX_STEPS // 5))
+first, middle = Probe(trainer, step=1), Probe(trainer, step=max(1, MAX_STEPS // 5))
 for probe in (first, middle):
     trainer.add_callback(probe)
 

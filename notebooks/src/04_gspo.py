@@ -151,7 +151,8 @@ trainer = trainers.GRPOTrainer(
 )
 warnings = watch.attach(trainer)
 # the last step on a rollout, about a third into the run: after it the policy has moved STEPS_PER_GENERATION times
-probe = Probe(trainer, step=max(1, MAX_STEPS // 3 // STEPS_PER_GENERATION) * STEPS_PER_GENERATION)
+step = max(1, MAX_STEPS // 3 // STEPS_PER_GENERATION) * STEPS_PER_GENERATION
+probe = Probe(trainer, step=min(step, MAX_STEPS))
 trainer.add_callback(probe)
 
 # %%

@@ -184,6 +184,8 @@ for axis, name, (ours, theirs) in zip(axes, ("repaired", "TRL 1.16 alone"), (rep
     axis.set(title=f"{name}: mean gap {gaps[name]:.4f}", xlabel="log p, vLLM")
 axes[0].set_ylabel("log p, trainer")
 figure.tight_layout()
+plt.close(figure)
+figure
 
 # %% [markdown]
 # The gap over the run. A run whose gap is over the tolerance (0.005 on average in float32) stops before its first
@@ -192,14 +194,21 @@ figure.tight_layout()
 
 # %%
 looked = [entry for entry in trainer.state.log_history if "rollout_logp_gap_mean" in entry]
-for entry in looked:
-    print(f"step {entry['step']}: mean {entry['rollout_logp_gap_mean']:.6f}, max {entry['rollout_logp_gap_max']:.4f}")
+figure, axis = plt.subplots(figsize=(9, 3))
+for kind in ("mean", "max"):
+    axis.plot([e["step"] for e in looked], [e[f"rollout_logp_gap_{kind}"] for e in looked], "o-", label=kind)
+axis.axhline(trainer.tolerance.mean, color="#c2410c", linestyle="--", label="tolerance of the mean")
+axis.axhline(gaps["TRL 1.16 alone"], color="#9aa5b1", linestyle="--", label="mean, TRL 1.16 alone")
+axis.set(yscale="log", xlabel="step", ylabel="|log p(trainer) - log p(vLLM)|, nats", title="The gap, step by step")
+axis.legend(frameon=False, fontsize=8)
+plt.close(figure)
+figure
 
 # %% [markdown]
 # What a step costs without vLLM, on this machine:
 
 # %%
-config.use_vllm, config.max_steps = False, 3
+config.use_vllm, config.max_steps, config.output_dir = False, 3, f"{OUTPUT_DIR}/without_vllm"
 plain = trainers.GRPOTrainer(
     model=trainer.model,
     reward_funcs=[accuracy_reward, format_reward],
@@ -237,7 +246,6 @@ write_record(
     **record_fields(before, after),
     **trainers.run_figures(trainer.state.log_history)
     | {
-        "rollout_logp_gap_mean": gaps["repaired"],
         "rollout_logp_gap_mean_unrepaired": gaps["TRL 1.16 alone"],
         "seconds_a_step_vllm": vllm_seconds,
         "seconds_a_step_transformers": plain_seconds,

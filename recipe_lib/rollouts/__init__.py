@@ -10,6 +10,6 @@ python -m recipe_lib vllm-check --model tiny-qwen2.5-vl      # the check by itse
 
 from recipe_lib.rollouts.parity import RolloutMismatch, Tolerance
 from recipe_lib.rollouts.server import serve, server_command
-from recipe_lib.rollouts.trainer import VLLMRollouts
+from recipe_lib.rollouts.trainer import VLLMRollouts, require_backend
 
-__all__ = ["RolloutMismatch", "Tolerance", "VLLMRollouts", "serve", "server_command"]
+__all__ = ["RolloutMismatch", "Tolerance", "VLLMRollouts", "require_backend", "serve", "server_command"]

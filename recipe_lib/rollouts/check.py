@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import traceback
 
 import trl
 from transformers import PrinterCallback
@@ -13,20 +14,27 @@ from recipe_lib import datasets, models
 from recipe_lib.rollouts import RolloutMismatch
 
 
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 is the least")
+    return int(text)
+
+
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """The command line of `vllm-check`."""
     parser = argparse.ArgumentParser(
         prog="python -m recipe_lib vllm-check",
         description="Sample with vLLM in colocate mode as a GRPO run does, and compare prompts and log-probabilities "
-        "with the trainer's. Exit code: 0 when they agree, 1 when they do not, 2 for a mistake in the command line.",
+        "with the trainer's. Exit code: 0 when they agree, 1 when they do not, 2 when it cannot be told, as with a "
+        "mistake in the command line or an engine that does not start.",
     )
     parser.add_argument("--model", default="auto", help="named model, folder or hub name (auto)")
     parser.add_argument("--dataset", default="digits", help="named set, folder or file with the prompts (digits)")
-    parser.add_argument("--prompts", type=int, default=8, help="how many prompts, two completions each (8)")
-    parser.add_argument("--tokens", type=int, default=32, help="longest completion (32)")
+    parser.add_argument("--prompts", type=_positive, default=8, help="how many prompts, two completions each (8)")
+    parser.add_argument("--tokens", type=_positive, default=32, help="longest completion (32)")
     parser.add_argument(
         "--steps",
-        type=int,
+        type=_positive,
         default=1,
         help="rollouts; from the second on, weights that a step has moved are synced (1)",
     )
@@ -83,8 +91,10 @@ def main(argv: list[str]) -> int:
     except RolloutMismatch as error:
         print(f"vLLM does not sample from the policy that is trained ({error.cause}). {error}", file=sys.stderr)
         return 1
-    except (ValueError, FileNotFoundError, ImportError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:  # vLLM's engine may end with anything
+        if not isinstance(error, (ValueError, OSError, ImportError)):
+            traceback.print_exc()
+        print(f"error: nothing was compared: {error}", file=sys.stderr)
         return 2
     for number, gap in enumerate(gaps, start=1):
         print(

@@ -29,6 +29,7 @@ from transformers import AutoProcessor, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.core_model_loading import revert_weight_conversion
 from trl.generation import vllm_generation
 
+from recipe_lib.rollouts.parity import RolloutMismatch
 from recipe_lib.rollouts.server import free_port
 
 GROUP_PORT = 51216  # TRL's default of `vllm_group_port`, over which weights travel in server mode
@@ -118,7 +119,7 @@ class VLLMGeneration(vllm_generation.VLLMGeneration):
         The first time, every weight of vLLM's must have been written.
 
         Raises:
-            ValueError: names on the two sides do not match; the message lists some.
+            RolloutMismatch: names on the two sides do not match; the message lists some.
         """
         if self.mode == "colocate" and not self.names_checked:
             self._sync_and_check_names()
@@ -148,16 +149,18 @@ class VLLMGeneration(vllm_generation.VLLMGeneration):
             try:
                 written.update(load(weights) or ())
             except (KeyError, ValueError) as error:
-                raise ValueError(f"the trainer's weight {names[0]!r} has no place in vLLM's model: {error}") from error
+                text = f"weights: the trainer's {names[0]!r} has no place in vLLM's model: {error}"
+                raise RolloutMismatch("weights", text, None) from error
 
         with mock.patch.object(model, "load_weights", recording):
             super().sync_weights()
         missing = sorted({name for name, _ in model.named_parameters()} - written)
         if missing:
-            raise ValueError(
-                f"{len(missing)} weights of vLLM's model are not among the trainer's, such as {missing[:3]}: vLLM "
+            text = (
+                f"weights: {len(missing)} of vLLM's model are not among the trainer's, such as {missing[:3]}: vLLM "
                 "would sample with the checkpoint's values; vllm_model_impl: transformers may do, or use_vllm: false"
             )
+            raise RolloutMismatch("weights", text, None)
         self.names_checked = True
 
     @property

@@ -115,8 +115,9 @@ def diagnose(generation, gap: Gap, tolerance: Tolerance) -> RolloutMismatch:
             )
             return RolloutMismatch("weights", text, gap)
     text = (
-        f"no known cause (prompts{', dtype and weights' if generation.mode == 'colocate' else ''} agree). {found}; "
-        f"{allowed}. Left are the model's implementation (vllm_model_impl: transformers) and a real fault of vLLM's"
+        f"no known cause{' (prompts, dtype and weights agree)' if generation.mode == 'colocate' else ''}. {found}; "
+        f"{allowed}. Left are {'' if generation.mode == 'colocate' else 'the prompt and the weights on the server, '}"
+        "the model's implementation (vllm_model_impl: transformers) and a real fault of vLLM's"
     )
     return RolloutMismatch("unknown", text, gap)
 

@@ -7,17 +7,23 @@ from unittest import mock
 
 import pyarrow.compute as pc
 import torch
+from datasets import Dataset
 from trl.trainer import grpo_trainer
 
+from recipe_lib.image_budget import rule_for
+from recipe_lib.prompt_lengths import longest_prompt
 from recipe_lib.ratios import completion_logps
 from recipe_lib.rollouts import parity
 from recipe_lib.rollouts.colocate import VLLMGeneration, placeholder_ids
+
+MAX_COUNTED = 10_000  # rows whose prompts are counted before the engine starts: at most about a minute
 
 
 class VLLMRollouts:
     """To be named before the trainer: `class GRPOTrainer(VLLMRollouts, trl.GRPOTrainer)`. Idle without `use_vllm`.
 
-    Every rollout's prompts are compared with what vLLM sampled from, and, on the first rollout and each
+    Every rollout's prompts are compared with what vLLM sampled from (a server only echoes them, so that in server mode
+    the log-probabilities alone tell), and, on the first rollout and each
     `tolerance.every`th after it, the log-probabilities of the sampled tokens. `rollout_logp_gap_mean` and `_max` go
     into the log history.
 
@@ -32,8 +38,9 @@ class VLLMRollouts:
         if not getattr(args, "use_vllm", False):
             super().__init__(**given)
             return
-        refuse_server(args, kwargs.get("processing_class"))
-        refuse_transformers_backend(args, kwargs.get("processing_class"))
+        require_backend(args, kwargs.get("processing_class"))
+        if args.vllm_max_model_length is None:
+            args.vllm_max_model_length = longest_sequence(args, train_dataset, kwargs.get("processing_class"))
         backend = functools.partial(
             VLLMGeneration, images_per_prompt=most_images(train_dataset, kwargs.get("eval_dataset"))
         )
@@ -120,8 +127,17 @@ def most_images(*datasets) -> int | None:
     return most
 
 
-def refuse_server(args, processor) -> None:
-    """Raise a ValueError for settings that cannot train in server mode, before anything is loaded or contacted."""
+def require_backend(args, processor) -> None:
+    """Raise ValueError for settings with which vLLM could not sample from the policy that is trained.
+
+    Args:
+        args: a GRPOConfig with `use_vllm`. processor: of the model; its image processor decides some.
+    """
+    if args.vllm_model_impl == "transformers" and not hasattr(processor, "_get_num_multimodal_tokens"):
+        raise ValueError(
+            f"vllm_model_impl=transformers: vLLM asks the processor how many image tokens a picture takes, and "
+            f"{type(processor).__name__} of the installed transformers does not say; vllm_model_impl: vllm would do"
+        )
     if args.vllm_mode != "server":
         return
     if not torch.cuda.is_available():
@@ -138,10 +154,17 @@ def refuse_server(args, processor) -> None:
         )
 
 
-def refuse_transformers_backend(args, processor) -> None:
-    """Raise ValueError where vLLM's transformers backend cannot take the family's images, as with SmolVLM's."""
-    if args.vllm_model_impl == "transformers" and not hasattr(processor, "_get_num_multimodal_tokens"):
-        raise ValueError(
-            f"vllm_model_impl=transformers: vLLM asks the processor how many image tokens a picture takes, and "
-            f"{type(processor).__name__} of the installed transformers does not say; vllm_model_impl: vllm would do"
-        )
+def longest_sequence(args, dataset, processor) -> int | None:
+    """`vllm_max_model_length` from the data: its longest prompt and `max_completion_length`, in tokens.
+
+    vLLM keeps memory for sequences of that length; its own default is the model's whole context. None where the
+    rows are not counted beforehand: a stream, very many, or a family whose image tokens are not known here.
+    """
+    if not isinstance(dataset, Dataset) or len(dataset) > MAX_COUNTED:
+        return None
+    try:
+        rule = rule_for(processor)
+    except ValueError:
+        return None
+    # one token more, since vLLM refuses a prompt that fills the whole length
+    return longest_prompt(dataset, processor, rule).tokens + args.max_completion_length + 1

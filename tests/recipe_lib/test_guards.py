@@ -77,8 +77,8 @@ def test_vllm_that_is_not_installed(tmp_path, monkeypatch):
 def test_eight_bits_with_colocated_vllm(tmp_path):
     colocate = config(tmp_path, use_vllm=True, vllm_mode="colocate")
     with pytest.raises(ValueError, match=r"load_in_8bit=true .*vllm_mode=colocate.*load_in_4bit: true"):
-        guards._require_trainable_weights(colocate, ModelConfig(load_in_8bit=True, use_peft=True))
-    guards._require_trainable_weights(colocate, ModelConfig(load_in_4bit=True, use_peft=True))
+        guards._require_weights_for_vllm(colocate, ModelConfig(load_in_8bit=True, use_peft=True))
+    guards._require_weights_for_vllm(colocate, ModelConfig(load_in_4bit=True, use_peft=True))
 
 
 def test_quantised_weights_need_an_adapter(tmp_path):
@@ -111,7 +111,7 @@ def test_images_over_the_budget(tmp_path):
 def test_vllm_s_own_length_counts(tmp_path):
     short = config(tmp_path, use_vllm=True, vllm_max_model_length=128, max_completion_length=256)
     with pytest.raises(ValueError, match=r"max_completion_length=256 does not fit into vllm_max_model_length=128"):
-        guards._require_room(short, TINY, None, None)
+        guards._require_room(short, TINY, models.load_processor(TINY), None, None)
 
 
 def test_fewer_questions_than_a_rollout_takes(tmp_path):

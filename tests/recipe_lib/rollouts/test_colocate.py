@@ -60,7 +60,7 @@ def test_old_image_features_would_show(found):
 
 
 def test_the_check_by_itself_and_vllm_s_transformers_backend(root):
-    """That backend has other names for the weights, and would break the trainer's model: both are seen in two rollouts."""
+    """That backend has other names for the weights, and would break the trainer's model: two rollouts show both."""
     command = [sys.executable, "-m", "recipe_lib", "vllm-check", "--model-impl", "transformers", "--prompts", "4"]
     env = {**os.environ, "PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1"}
 

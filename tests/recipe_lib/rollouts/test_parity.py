@@ -11,10 +11,10 @@ from transformers import AutoProcessor
 from trl.generation import vllm_generation
 
 from data_scripts import tiny_families
-from recipe_lib import models
+from recipe_lib import datasets, models
 from recipe_lib.rollouts import RolloutMismatch, Tolerance, parity
 from recipe_lib.rollouts.colocate import VLLMGeneration, changed_settings, placeholder_ids, real_stdout, vision_tokens
-from recipe_lib.rollouts.trainer import most_images, refuse_server
+from recipe_lib.rollouts.trainer import longest_sequence, most_images, require_backend
 
 IMAGE = 9
 TOKENIZER = SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
@@ -145,17 +145,39 @@ def test_limit_of_images_follows_the_data():
 def test_training_in_server_mode_is_refused_on_a_cpu(tmp_path):
     config = trl.GRPOConfig(str(tmp_path), use_vllm=True, vllm_mode="server", use_cpu=True, bf16=False)
     with pytest.raises(ValueError, match=r"vllm_mode=server: .*NCCL, which needs CUDA.*vllm_mode: colocate would do"):
-        refuse_server(config, None)
+        require_backend(config, None)
 
 
 def test_splitting_in_server_mode_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    config = SimpleNamespace(vllm_mode="server")
+    config = SimpleNamespace(vllm_mode="server", vllm_model_impl="vllm")
     processor = tiny_families.processor("smolvlm")
     with pytest.raises(ValueError, match=r"do_image_splitting=true: .*one run of image tokens.*= False would do"):
-        refuse_server(config, processor)
+        require_backend(config, processor)
     processor.image_processor.do_image_splitting = False
-    refuse_server(config, processor)
+    require_backend(config, processor)
+
+
+def test_a_family_that_vllm_s_transformers_backend_cannot_take_is_refused():
+    config = SimpleNamespace(vllm_mode="colocate", vllm_model_impl="transformers")
+    with pytest.raises(ValueError, match=r"vllm_model_impl=transformers: .*SmolVLMProcessor .*vllm would do"):
+        require_backend(config, tiny_families.processor("smolvlm"))
+    require_backend(config, tiny_families.processor("qwen2.5-vl"))
+
+
+def test_length_of_sequences_follows_the_data():
+    processor = models.load_processor(models.source("tiny-qwen2.5-vl"))
+    rows = datasets.load("digits", "train", limit=8)
+    config = SimpleNamespace(max_completion_length=16)
+    longest = max(
+        len(processor.apply_chat_template(
+            trl.prepare_multimodal_messages(row["prompt"], images=row["images"]),
+            tokenize=True, return_dict=True, add_generation_prompt=True,
+        )["input_ids"][0])
+        for row in rows
+    )  # fmt: skip
+    assert longest_sequence(config, rows, processor) == longest + 16 + 1
+    assert longest_sequence(config, rows.to_iterable_dataset(), processor) is None
 
 
 def test_vllm_starts_where_stdout_has_no_descriptor(monkeypatch):

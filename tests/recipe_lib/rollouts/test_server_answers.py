@@ -51,7 +51,7 @@ def test_greedy_answers_are_those_of_transformers(family, implementation):
 
 
 def test_splitting_makes_several_runs_which_trl_refuses():
-    """Why `refuse_server` refuses: one picture, one item of features, five runs of image tokens."""
+    """Why `require_backend` refuses: one picture, one item of features, five runs of image tokens."""
     processor = models.load("tiny-smolvlm")[1]
     processor.image_processor.do_image_splitting = True
     row = datasets.load("digits", "test", limit=1)[0]
