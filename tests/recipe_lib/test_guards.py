@@ -1,7 +1,10 @@
 """Guards: each refusal names the setting, the value found and the value that would do, and that value does."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from trl import ModelConfig, TrlParser
@@ -79,6 +82,58 @@ def test_eight_bits_with_colocated_vllm(tmp_path):
     with pytest.raises(ValueError, match=r"load_in_8bit=true .*vllm_mode=colocate.*load_in_4bit: true"):
         guards._require_weights_for_vllm(colocate, ModelConfig(load_in_8bit=True, use_peft=True))
     guards._require_weights_for_vllm(colocate, ModelConfig(load_in_4bit=True, use_peft=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"importance_sampling_level": "banana"}, r"importance_sampling_level=banana: one of token, sequence would do"),
+        ({"loss_type": "nope"}, r"loss_type=nope: one of grpo, dapo"),
+        ({"vllm_mode": "banana"}, r"vllm_mode=banana: one of colocate, server would do"),
+        ({"max_completion_length": 0}, r"max_completion_length=0"),
+        ({"report_to": "nope"}, r"report_to=nope: none, tensorboard"),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 3}, r"inside a rollout; .*steps_per_generation: 8"),
+    ],
+)
+def test_values_that_trl_would_take_until_mid_run(tmp_path, settings, words):
+    with pytest.raises(ValueError, match=words):
+        guards.check(config(tmp_path, **settings))
+
+
+def test_training_with_a_server_on_a_cpu_is_refused_before_the_model_loads(tmp_path):
+    with pytest.raises(ValueError, match=r"vllm_mode=server: .*needs CUDA"):
+        guards.check(config(tmp_path, use_vllm=True, vllm_mode="server", use_cpu=True), source=TINY)
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"cannot write to .*file/out"):
+        guards.check(config(tmp_path / "file" / "out"))
+
+
+@pytest.mark.parametrize("recipe", ["grpo.py", "grpo_captions.py", "mpo.py"])
+def test_a_refusal_is_one_line_on_the_command_line(recipe, root, tmp_path):
+    name = recipe.removesuffix(".py")
+    path = root / f"recipes/configs/{name}_tiny_qwen2_5_vl.yaml"
+    command = [sys.executable, str(root / "recipes" / recipe), "--config", str(path), "--vision_tower", "banana"]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [*command, "--output_dir", str(tmp_path)], env=env, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    last = done.stderr.decode().splitlines()[-1]
+    assert done.returncode == 2 and b"Traceback" not in done.stderr
+    assert last == "error: vision_tower='banana': one of frozen, lora, full would do"
+
+
+def test_a_fault_in_mid_run_keeps_its_traceback(capsys):
+    def train():
+        raise ValueError("in mid-run")
+
+    with pytest.raises(ValueError, match="in mid-run"):
+        guards.run(train)
+    with pytest.raises(SystemExit):
+        guards.run(lambda: int("settings"))
+    assert capsys.readouterr().err.startswith("error: invalid literal")
 
 
 def test_quantised_weights_need_an_adapter(tmp_path):

@@ -1,6 +1,7 @@
 """MPO over TRL's DPOTrainer: losses by hand, the two methods it contains, refusals, resuming, any count of images."""
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
@@ -177,17 +178,36 @@ def test_weights_left_out_are_the_papers():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"loss_weights": [0.8, 0.2]}, ["loss_weights=[0.8, 0.2]", "2 values", "3 losses", "leave loss_weights out"]),
+        ({"loss_weights": [0.8, 0.2]}, ["loss_weights=[0.8, 0.2]", "2 values", "3 losses", "give both"]),
         ({"truncation_mode": "keep_end"}, ["truncation_mode='keep_end'", "keep_start"]),
         ({"precompute_ref_log_probs": True}, ["precompute_ref_log_probs=True", "set it to false"]),
         ({"bco_shift": "median"}, ["bco_shift='median'", "none, running_mean"]),
         ({"ld_alpha": 0.5}, ["ld_alpha=0.5", "bco_shift: none"]),
+        ({"loss_type": ["nope"]}, ["loss_type='nope'", "sigmoid"]),
+        ({"f_divergence_type": "forward_kl"}, ["f_divergence_type=", "bco_shift: none"]),
+        *(
+            ({"loss_type": ["bco_pair", name]}, [f"loss_type={name!r}", "would shift it too"])
+            for name in ("apo_zero", "nca_pair", "sppo_hard", "ipo")
+        ),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(options, words):
     with pytest.raises(ValueError) as refusal:
         config(**options)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_the_losses_that_are_known_are_trl_s():
+    from trl.trainer import dpo_trainer
+
+    source = inspect.getsource(dpo_trainer.DPOTrainer._compute_loss)
+    for name in mpo.LOSSES:
+        assert f'loss_type == "{name}"' in source, f"TRL no longer has the loss {name}"
+
+
+def test_a_set_without_answers_is_refused():
+    with pytest.raises(ValueError, match=r"no column 'chosen', but prompt; give a set of pairs"):
+        mpo.check(config(), Dataset.from_dict({"prompt": ["x"]}))
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ def test_probe_agrees_with_the_trainer_s_clip_ratio(family, tmp_path):
     trainer.add_callback(probe)
     train(trainer)
     rollout = probe.rollout
+    again = ratios.Probe(trainer, step=2)  # as after a resume from a later checkpoint
+    again.on_train_begin(trainer.args, trainer.state, trainer.control)
+    assert all(np.array_equal(getattr(again.rollout, key), value) for key, value in vars(rollout).items())
     moved, gain = rollout.sequence_ratios(), rollout.advantages
     clipped = ((moved > 1 + 4e-4) & (gain > 0)) | ((moved < 1 - 3e-4) & (gain < 0))
     logged = [entry["clip_ratio/region_mean"] for entry in trainer.state.log_history if "loss" in entry]

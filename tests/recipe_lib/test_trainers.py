@@ -44,6 +44,22 @@ def test_run_figures_are_means_and_last_values():
     assert figures["entropy_last"] == pytest.approx(0.05) and figures["clip_ratio_mean"] is None
 
 
+def test_run_figures_of_runs_with_kl_and_with_vllm():
+    logs = [{"kl": 0.1, "rollout_logp_gap_mean": 1e-5, "rollout_logp_gap_max": 0.01}]
+    logs += [{"kl": 0.2, "rollout_logp_gap_mean": 3e-5, "rollout_logp_gap_max": 0.005}]
+    figures = trainers.run_figures(logs)
+    assert figures["kl_last"] == 0.2
+    assert figures["rollout_logp_gap_mean"] == pytest.approx(2e-5) and figures["rollout_logp_gap_max"] == 0.01
+    assert "kl_last" not in trainers.run_figures([{"reward": 1.0}])
+
+
+def test_a_resumed_log_has_every_step_once(tmp_path):
+    path = tmp_path / trainers.LOG_NAME
+    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo')
+    trainers._cut_log(path, last=2)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
+
+
 def make_trainer(folder, steps=4, callbacks=(), dataset=None):
     model, processor = models.load("tiny-qwen2.5-vl")
     config = GRPOConfig(

@@ -177,7 +177,7 @@ def test_length_of_sequences_follows_the_data():
         for row in rows
     )  # fmt: skip
     assert longest_sequence(config, rows, processor) == longest + 16 + 1
-    assert longest_sequence(config, rows.to_iterable_dataset(), processor) is None
+    assert longest_sequence(config, rows.with_format(None).to_iterable_dataset(), processor) is None
 
 
 def test_vllm_starts_where_stdout_has_no_descriptor(monkeypatch):
