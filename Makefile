@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint notebooks notebooks-build bench rebuild-models test-latest constraints clean
+.PHONY: help demo test test-fast lint notebooks notebooks-build bench seeds rebuild-models test-latest constraints clean
 
 # uv trusts its own list of certificates; behind a company's proxy the machine's list is the right one.
 export UV_SYSTEM_CERTS ?= 1
@@ -16,6 +16,8 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& PYTHON=$$($$p -c 'import sys; print(sys.executable)') && break; done; \
 	[ -n "$$PYTHON" ] || { echo "error: no Python 3.11, 3.12 or 3.13 on PATH; install one, for example: apt-get install python3.11 python3.11-venv" >&2; exit 1; }
+# They train for minutes each: `make seeds`.
+LEARNING := benchmarks/learning.py benchmarks/captions.py
 LOCKED := --constraint constraints.txt --override overrides.txt
 
 help:  ## print this list
@@ -28,7 +30,7 @@ test: lint  ## lint and the whole test suite
 	$(PY) -m pytest
 
 test-fast: $(VENV)/.dev-ready  ## the tests that train nothing, in under a minute
-	$(PY) -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m "not slow" -n auto --dist loadfile
 
 lint: $(VENV)/.dev-ready  ## style, notebook parity, no stored outputs, no large files
 	$(PY) -m ruff check .
@@ -44,8 +46,14 @@ notebooks: $(VENV)/.dev-ready  ## run every notebook in full and write the resul
 		$(PY) -m recipe_lib run $$n --output-dir outputs/$$n; done
 	$(PY) notebooks/results.py outputs README.md
 
-bench: $(VENV)/.dev-ready  ## run every script in benchmarks/
-	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
+bench: $(VENV)/.dev-ready  ## run the benchmarks of speed and memory
+	set -e; for script in $(filter-out $(LEARNING),$(wildcard benchmarks/*.py)); do \
+		echo "== $$script"; $(PY) $$script; done
+
+seeds: $(VENV)/.dev-ready  ## three seeds of every tiny run beside its control: do they learn? over an hour
+	set -e; for f in grpo gspo; do for m in qwen2_5_vl smolvlm; do \
+		$(PY) benchmarks/learning.py --jobs 2 --config recipes/configs/$${f}_tiny_$$m.yaml; done; done
+	$(PY) benchmarks/captions.py
 
 rebuild-models: $(VENV)/.dev-ready  ## build and warm-start the tiny models anew, and check their accuracy
 	$(PY) -m data_scripts.build_tiny_models
