@@ -29,6 +29,7 @@ from recipe_lib.image_sources import (
 # Formats of public picture sets. The others stay closed: EPS, for one, runs Ghostscript.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "ICO", "TGA", "JPEG2000")
 Image.init()  # registers all of them; Image.open(formats=...) fails on one that is not registered yet
+OVERSHOOT = 0.01  # of floats in 0..1, as resizing leaves it
 _OPENED = tuple(name for name in FORMATS if name in Image.OPEN)
 
 
@@ -240,8 +241,8 @@ def _to_bytes(array: np.ndarray) -> np.ndarray:
         raise RowError("an array without one finite number; drop the row")
     low, high = float(finite.min()), float(finite.max())
     wide = np.nan_to_num(wide, nan=low, posinf=high, neginf=low)
-    if array.dtype.kind == "f" and low >= 0 and high <= 1:
-        wide = wide * 255
+    if array.dtype.kind == "f" and low >= -OVERSHOOT and high <= 1 + OVERSHOOT:
+        wide = np.clip(wide, 0, 1) * 255
     elif array.dtype.kind in "iu" and low >= 0 and 255 < high <= 65535:
         wide = wide / 257
     elif low < 0 or high > 255:

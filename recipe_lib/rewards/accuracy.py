@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from . import letters, math_worker
 from .clean import clean
 from .contract import check_column
 from .quantities import Quantity
-from .reading import MAX_ANSWER, answer_text, gold_text, stated, states
+from .reading import answer_text, gold_string, gold_text, shorten, stated, states
 from .values import Formula, Group, Named, Typed, Words, plain_words, read, same
 
 DEADLINE = 1.0  # seconds of math-verify for one verdict
@@ -80,26 +79,9 @@ def judge(
 ) -> Verdict:
     """The verdict on one completion, with its reason; verdicts are cached."""
     answer = answer_text(completion_text(completion), style, think_prefilled)
-    answer = None if answer is None else _shorten(answer.strip())
+    answer = None if answer is None else shorten(answer.strip())
     table = tuple(letters.option_texts(options).items()) if options else ()
-    return _judge(answer or None, _gold_string(gold), table, deadline)
-
-
-def _gold_string(gold: object) -> str | None:
-    if isinstance(gold, Sequence) and not isinstance(gold, str) and len(gold) == 1:
-        gold = gold[0]
-    if isinstance(gold, bool):
-        return "yes" if gold else "no"
-    if isinstance(gold, float) and not math.isfinite(gold):
-        return None
-    return str(gold) if isinstance(gold, (str, int, float)) else None
-
-
-def _shorten(answer: str) -> str:
-    """The end of a long answer, from a word's start on: nothing is read out of the middle of a number."""
-    if len(answer) <= MAX_ANSWER:
-        return answer
-    return answer[-MAX_ANSWER:].partition(" ")[2]
+    return _judge(answer or None, gold_string(gold), table, deadline)
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -118,6 +100,8 @@ def _judge(answer: str | None, gold: str | None, options: tuple[tuple[str, str],
         option = None if right else letters.split_letter(text)
         if option and option[1]:  # "B. 5" to a question whose options the data lacks
             right, path = states(target.value, clean(option[1]), asker)
+        if not right and letters.same_letters(clean(gold), next(iter(stated(text)), text)):
+            right, path = True, "letters"
     return Verdict(float(right), answer, asker.path(path))
 
 
@@ -175,10 +159,17 @@ def _picks(target: Gold, text: str, options: dict[str, str], asker: _Asker) -> t
         if others and target.label not in others:
             return False, "value of another option"
         right, _ = states(target.value, text, asker)
+        concluded = letters.concluded(text)
+        if right and concluded in options and concluded != target.label:
+            return False, "letter and value contradict"
         if right:
             return True, "value of the option"
     if split is None:
         picked = letters.letter_in_prose(text)
+        if picked is not None and picked == target.label and target.value is not None:
+            beside = (read(clean(part)) for part in letters.around(text, picked))
+            if any(value and _contradicts(target, value, options, asker) for value in beside):
+                return False, "letter and value contradict"
         if picked is not None:
             return picked == target.label, "letter"
         named = _names_option(target, text, options)

@@ -73,7 +73,9 @@ def check_rewards(rewards: Iterable[Callable], dataset: Iterable[dict]) -> None:
 
 
 def check_columns(reward: Callable, columns: Iterable[str]) -> None:
-    """Refuse a reward that asks for a column which the data lacks; of a combined reward, each part.
+    """Refuse a reward that asks for a column which the data lacks, or has a setting of a column's name.
+
+    Of a combined reward, each part is looked at.
 
     Raises:
         ValueError: names the reward, the column that it asks for, and the columns that there are.
@@ -82,6 +84,11 @@ def check_columns(reward: Callable, columns: Iterable[str]) -> None:
         check_columns(part, columns)
     for name, parameter in inspect.signature(reward).parameters.items():
         by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if by_name and name in columns and parameter.default not in (parameter.empty, None):
+            raise ValueError(
+                f"the data's column {name!r} would reach reward {reward_name(reward)} as its setting {name!r} "
+                f"(default {parameter.default!r}); rename or remove it: dataset.remove_columns({name!r})"
+            )
         if by_name and parameter.default is parameter.empty and name not in {*columns, *GIVEN_BY_TRAINER}:
             raise ValueError(
                 f"reward {reward_name(reward)} asks for the column {name!r}, but the data has {', '.join(columns)}; "

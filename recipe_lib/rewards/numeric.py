@@ -10,9 +10,9 @@ from ..answer_format import completion_text, system_prompt
 from .clean import clean
 from .contract import check_column
 from .exact import Value, rational
-from .quantities import Quantity
-from .reading import answer_text, gold_text, quantity_in
-from .units import agree
+from .quantities import Quantity, in_degrees
+from .reading import answer_text, gold_string, gold_text, quantity_in, shorten
+from .units import DEGREE, PERCENT, agree
 
 
 def closeness_reward(
@@ -40,19 +40,20 @@ def closeness_reward(
     """
     system_prompt(style)
     check_column("solution", solution, len(completions))
-    if tolerance < 0 or relative < 0 or (period is not None and period <= 0):
-        raise ValueError(f"tolerance={tolerance}, relative={relative} and period={period} must not be negative or 0")
+    if not (0 <= tolerance < math.inf and 0 <= relative < math.inf) or (period is not None and period <= 0):
+        raise ValueError(f"tolerance={tolerance}, relative={relative} and period={period} must be numbers from 0 on")
     scores: list[float | None] = []
     for completion, gold in zip(completions, solution, strict=True):
-        wanted = quantity_in(clean(gold_text(str(gold))))
+        gold = gold_string(gold)
+        wanted = quantity_in(clean(gold_text(gold))) if gold is not None else None
         target = approximate(wanted.value) if wanted else None
         if target is None:
             scores.append(None)
             continue
         text = answer_text(completion_text(completion), style, think_prefilled)
-        stated = _in_unit_of(wanted, quantity_in(clean(text))) if text and len(text) <= 400 else None
+        stated = _in_unit_of(wanted, quantity_in(clean(shorten(text.strip())))) if text else []
         allowed = max(_exact(tolerance), _exact(relative) * abs(target))
-        scores.append(float(stated is not None and _distance(target, stated, period) <= allowed))
+        scores.append(float(any(_distance(target, number, period) <= allowed for number in stated)))
     return scores
 
 
@@ -70,12 +71,22 @@ def approximate(value: Value) -> Fraction | None:
     return total
 
 
-def _in_unit_of(gold: Quantity, answer: Quantity | None) -> Fraction | None:
-    """The answer's number in the gold's unit; None for no number or for a unit that contradicts."""
+def _in_unit_of(gold: Quantity, answer: Quantity | None) -> list[Fraction]:
+    """The answer's number in the gold's unit; empty for no number and for a unit that contradicts.
+
+    50 and 0.5 may both mean 50%: where one side has no sign, both readings are given.
+    """
+    unit = gold.unit
+    if answer and unit == DEGREE:
+        answer = in_degrees(answer)
     number = approximate(answer.value) if answer else None
-    if number is None or not (gold.unit and answer.unit):
-        return number
-    return number * answer.unit.factor / gold.unit.factor if agree(gold.unit, answer.unit) else None
+    if number is None:
+        return []
+    if unit and answer.unit:
+        return [number * answer.unit.factor / unit.factor] if agree(unit, answer.unit) else []
+    if unit == PERCENT:
+        return [number, 100 * number]
+    return [number, number / 100] if answer.unit == PERCENT else [number]
 
 
 def _distance(gold: Fraction, answer: Fraction, period: float | None) -> Fraction:

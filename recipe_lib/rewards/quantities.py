@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -11,17 +14,28 @@ from .exact import Unfit, Value, constant, evaluate, multiply, rational
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _ENGLISH = {word: number for number, word in enumerate(f"{_WORDS} seventeen eighteen nineteen".split())}
-_ONES = list(_ENGLISH.items())[1:10]
-for _ten, _word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2):
-    _ENGLISH |= {_word: 10 * _ten} | {f"{_word}-{_one}": 10 * _ten + number for _one, number in _ONES}
+_ENGLISH |= {
+    word: 10 * tens
+    for tens, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2)
+}
+_FRACTIONS = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4}
+for _number, _word in enumerate(
+    ["third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"], start=3
+):
+    _FRACTIONS |= {_word: _number, f"{_word}s": _number}
+_FRACTIONS |= {"hundredth": 100, "hundredths": 100, "thousandth": 1000, "thousandths": 1000}
+_THOUSANDS = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _CHINESE = {sign: number for number, sign in enumerate("零一二三四五六七八九")} | {"两": 2, "十": 10, "百": 100}
 _NUMERAL = f"[{''.join(_CHINESE)}]+"
-_NUMBER_WORD = re.compile(rf"([A-Za-z]+)(?:[- ]([A-Za-z]+))?|({_NUMERAL})(?:分之({_NUMERAL}))?")
+_CHINESE_NUMBER = re.compile(rf"({_NUMERAL})(?:分之({_NUMERAL}))?")
+_WORD = re.compile(r"[ -]*([A-Za-z]+)")
 _MINUS_WORD = re.compile(r"(?:negative|minus|负)\s*(?=\S)", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(-?)\s*([¤¥€£])\s*")
 _APPROXIMATE = re.compile(r"^(?:\\approx|about|approximately|roughly|around|=)\s*", re.IGNORECASE)
 # "cat" and "no" are words, not products of letters; 2019-05-03 is a date, not a difference.
-_WORDY = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}|^[A-Za-z\s]{2,}$|^\d{1,4}([-/])\d{1,2}\1\d{1,4}$")
+_WORDY = re.compile(
+    r"(?<![A-Za-z\\])[A-Za-z]{3,}|^[A-Za-z\s]{2,}$|^\d{1,4}([-/])\d{1,2}\1\d{1,4}$|(?<![A-Za-z\\])or(?![A-Za-z])"
+)
 _SCALE = re.compile(r"(?<=\d)\s*(hundred|thousand|million|billion|[百千万亿])(?![a-z克米升])")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "百": 2, "千": 3, "万": 4, "亿": 8}
 _UNIT_START = re.compile(r"[°%'\"¤¢¥€£Ω\u4e00-\u9fff]|(?<![A-Za-z\\])[A-Za-zμ]")
@@ -31,8 +45,9 @@ _NOUN = re.compile(r"(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)(?:\s+(?:[A-Za-z][A
 _CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}  # units only at the very end
 # Words behind a number that change it, or take it back: "5 and a half", "5 squared", "5 is not the answer".
 _CHANGES = {"not", "never", "or", "nor", "more", "less", "fewer", "than", "half", "quarter", "third", "dozen"}
-_CHANGES |= {"squared", "cubed", "factorial", "minus", "plus"}
+_CHANGES |= set(_FRACTIONS) | {"dozens", "squared", "cubed", "factorial", "minus", "plus"}
 _EMPTY_NOUNS = set("is the answer in total altogether of are there long wide high only".split())  # noqa: SIM905
+_CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)(?:\s*[ap]\.?\s?m\.?)?", re.IGNORECASE)
 _RATIO = re.compile(r"([^:]+):([^:]+?)(?:\s*([ap])\.?\s?m\.?)?", re.IGNORECASE)  # 2:3, and 10:30 AM
 _BRACKETED_UNIT = re.compile(r"(?<=[\d}])\s*\(([A-Za-z]{2}[A-Za-z ]*|m|[\u4e00-\u9fff]+)\)$")  # 10(cm)
 
@@ -66,9 +81,11 @@ def parse_quantity(text: str) -> Quantity | None:
             return Quantity(value, unit, source=text)
     ratio = _RATIO.fullmatch(text)
     parts = [_exact(part) for part in ratio.groups()[:2]] if ratio else []
-    if parts and all(part is not None and rational(part) for part in parts):
+    if parts and all(part is not None and rational(part) is not None for part in parts):
         noun = frozenset({ratio[3].lower() + "m"} if ratio[3] else ())
-        return Quantity(constant(rational(parts[0]) / rational(parts[1])), unit, noun, text)
+        first, second = map(rational, parts)
+        if second or _clock(text):
+            return Quantity(constant(first / second if second else first), unit, noun, text)
     text = _SCALE.sub(lambda scale: f"*1{'0' * _SCALES[scale[1]]}", text)
     found = _with_unit(text, unit) or _compound(text)
     if found:
@@ -83,16 +100,70 @@ def _spoken(text: str) -> str:
     if minus:
         spoken = _spoken(text[minus.end() :])
         return f"-{spoken}" if spoken[:1].isdigit() else text
-    word = _NUMBER_WORD.match(text)
-    if word is None:
-        return text
-    if word[3]:
-        number = f"{_numeral(word[4])}/{_numeral(word[3])}" if word[4] else _numeral(word[3])
+    word = _CHINESE_NUMBER.match(text)
+    if word:
+        number = f"{_numeral(word[2])}/{_numeral(word[1])}" if word[2] else _numeral(word[1])
         return f"{number} {text[word.end() :]}".strip()
-    for said, end in ((f"{word[1]}-{word[2]}", word.end()), (word[1], word.end(1))):
-        if said.lower() in _ENGLISH:
-            return f"{_ENGLISH[said.lower()]} {text[end:]}".strip()
-    return f"1 {text[2:]}" if text.lower().startswith("a hundred") else text
+    number, end = _whole_number(text)
+    part, part_end = _fraction(text, number, end)
+    if part is not None:
+        return f"{part} {text[part_end:]}".strip()
+    return text if number is None else f"{number} {text[end:].lstrip('-')}".strip()
+
+
+def _words_at(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """Words from `start` on, in lower case, each with its end; the hyphen of "twenty-five" is a space."""
+    while match := _WORD.match(text, start):
+        start = match.end()
+        yield match[1].lower(), start
+
+
+def _whole_number(text: str, start: int = 0) -> tuple[int | None, int]:
+    """The whole number that the words at `start` spell, and where they end: "one hundred and five" is 105."""
+    total, current, end, largest = 0, None, start, 10**12
+    for word, word_end in _words_at(text, start):
+        value = _ENGLISH.get(word)
+        if word == "and" and (total or (current or 0) >= 100):
+            continue
+        if word == "a" and current is None and not total:
+            value = 1
+        if value is not None and (current is None or _extends(current, value)):
+            current = (current or 0) + value
+        elif word == "hundred" and current is not None and current < 100:
+            current *= 100
+        elif word in _THOUSANDS and current is not None and _THOUSANDS[word] < largest:
+            largest = _THOUSANDS[word]
+            total, current = total + current * largest, None
+        else:
+            break
+        if word != "a":  # "a hundred", but not "a cube"
+            end = word_end
+    number = None if end == start else total + (current or 0)
+    return number, end
+
+
+def _extends(number: int, value: int) -> bool:
+    """Whether `value` may be said behind `number`: 100 and 5, 20 and 5, but not 5 and 6."""
+    return (number % 100 == 0 and number > 0) or (number % 10 == 0 and number % 100 >= 20 and value < 10)
+
+
+def _fraction(text: str, number: int | None, end: int) -> tuple[Fraction | None, int]:
+    """A fraction of English words behind `number` words or in their place, and its end: "two thirds", "a half"."""
+    words = list(itertools.islice(_words_at(text, end), 3))
+    if not words:
+        return None, end
+    (first, first_end), rest = words[0], words[1:]
+    if number is None:
+        if first == "a" and rest and rest[0][0] in _FRACTIONS:
+            return Fraction(1, _FRACTIONS[rest[0][0]]), rest[0][1]
+        return (Fraction(1, 2), first_end) if first == "half" and not rest else (None, end)
+    if first in _FRACTIONS:
+        return Fraction(number, _FRACTIONS[first]), first_end
+    if first == "and" and rest:  # "three and a half"
+        over, over_end = _fraction(text, *_whole_number(text, first_end))
+        if over is not None and over < 1:
+            return number + over, over_end
+    return None, end
 
 
 def _numeral(signs: str) -> int:
@@ -108,8 +179,10 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
     """Equal values in agreeing units; a unit or noun on one side only is no contradiction."""
     if gold.noun and answer.noun and not (gold.noun <= answer.noun or answer.noun <= gold.noun):
         return False
+    if clock := _clock(gold.source):
+        return not clock.isdisjoint(_clock(answer.source))
     if gold.unit and answer.unit:
-        gold, answer = _in_degrees(gold), _in_degrees(answer)
+        gold, answer = in_degrees(gold), in_degrees(answer)
         if not units.agree(gold.unit, answer.unit):
             return False
         return _scaled(gold.value, gold.unit.factor) == _scaled(answer.value, answer.unit.factor)
@@ -121,7 +194,24 @@ def same_quantity(gold: Quantity, answer: Quantity) -> bool:
     return answer.unit == units.PERCENT and gold.value == _scaled(answer.value, Fraction(1, 100))
 
 
-def _in_degrees(quantity: Quantity) -> Quantity:
+def _clock(text: str) -> set[tuple[int, int]]:
+    """Hour and minute of a text that is a time of day rather than a ratio, which would be in lowest terms.
+
+    Empty for a ratio; "7:00 PM" is both (7, 0) and (19, 0).
+    """
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        return set()
+    hour, minute = int(match[1]), int(match[2])
+    is_time = match[2][0] == "0" or math.gcd(hour, minute) > 1 or match[0][-1:] in "mM."
+    if not is_time or hour > 24:
+        return set()
+    afternoon = "p" in text.lower()
+    return {(hour, minute), (hour % 12 + 12, minute)} if afternoon else {(hour, minute)}
+
+
+def in_degrees(quantity: Quantity) -> Quantity:
+    """Radians as degrees; anything else as it is."""
     if quantity.unit != units.RADIAN:
         return quantity
     return Quantity(multiply(quantity.value, {(1, (("pi", -1),)): Fraction(180)}), units.DEGREE)

@@ -7,8 +7,9 @@ A text that names several values without deciding ("5 or 6") has none: hedging m
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..answer_format import STYLES, answer_region, extract_answer, last_box
 from .clean import clean, strip_ends
@@ -41,6 +42,7 @@ _JSON = re.compile(
     r"""[\s`]*(?:json\s*)?\{\s*["']?\w*answer["']?\s*:\s*["']?([^{}]*?)["']?\s*\}[\s`]*""", re.IGNORECASE
 )
 _LABEL = re.compile(r"^\(?[A-Z][.):]\)?\s+(?=\S)")
+_CHINESE_YES_NO = ({"是", "是的", "对", "正确"}, {"否", "不是", "错", "错误", "不对", "不正确"})
 _YES_NO = re.compile(
     r"(yes|no|true|false)\b(?!\s+(?:idea|clue|answer)\b)(?!\s*(?:,|or|and|/)\s*(?:yes|no|true|false)\b)", re.IGNORECASE
 )
@@ -50,6 +52,26 @@ def answer_text(text: str, style: str, think_prefilled: bool) -> str | None:
     """The answer that the format holds; a unit that stands behind its box is part of it."""
     region = answer_region(text, style, think_prefilled)
     return None if region is None else _unbox(region)
+
+
+def gold_string(gold: object) -> str | None:
+    """A gold as a text, from a text, a number, a truth value, or a list of one of these; None for anything else."""
+    if isinstance(gold, Sequence) and not isinstance(gold, (str, bytes)) and len(gold) == 1:
+        gold = gold[0]
+    if not isinstance(gold, (str, Sequence)) and getattr(gold, "shape", None) in ((), (1,)):
+        gold = gold.item()  # NumPy's and torch's numbers
+    if isinstance(gold, bool):
+        return "yes" if gold else "no"
+    if isinstance(gold, float) and not math.isfinite(gold):
+        return None
+    return str(gold) if isinstance(gold, (str, int, float)) else None
+
+
+def shorten(answer: str) -> str:
+    """The end of a long answer, from a word's start on: nothing is read out of the middle of a number."""
+    if len(answer) <= MAX_ANSWER:
+        return answer
+    return answer[-MAX_ANSWER:].partition(" ")[2]
 
 
 def gold_text(gold: str) -> str:
@@ -151,10 +173,13 @@ def _unbox(region: str) -> str:
 
 def _states_words(gold: Words, text: str) -> bool:
     wanted = plain_words(gold.text)
+    for spellings in _CHINESE_YES_NO:
+        if wanted in spellings:
+            return plain_words(text) in spellings
     if wanted in ("yes", "no", "true", "false"):
         start = _YES_NO.match(text)
         if start:
-            return start[1].lower() == wanted
+            return (start[1].lower() in ("yes", "true")) == (wanted in ("yes", "true"))
     return any(plain_words(reading) == wanted for reading in readings(text))
 
 

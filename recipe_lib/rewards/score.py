@@ -22,8 +22,14 @@ from .numeric import closeness_reward
 def main(argv: list[str]) -> int:
     """Score a file; 0 when every row could be scored, 1 when rows were bad, 2 for wrong arguments or no file."""
     arguments = _parser().parse_args(argv)
+    for name in ("tolerance", "deadline"):
+        if not 0 <= getattr(arguments, name) < float("inf"):
+            print(f"error: --{name} {getattr(arguments, name):g}: a number from 0 on is needed", file=sys.stderr)
+            return 2
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # half of a pair of surrogates has no encoding
     try:
-        lines = Path(arguments.file).read_text(encoding="utf-8").splitlines()
+        lines = Path(arguments.file).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         print(f"error: cannot read {arguments.file}: {error}", file=sys.stderr)
         return 2
@@ -72,9 +78,10 @@ def _rows(lines: list[str]) -> Iterator[tuple[int, dict | str]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
-            row = f"no JSON: {error}"
-        yield number, row if isinstance(row, (dict, str)) else f"a JSON object is needed, not {type(row).__name__}"
+        except (ValueError, RecursionError) as error:
+            yield number, f"no JSON: {error}"
+            continue
+        yield number, row if isinstance(row, dict) else f"a JSON object is needed, not {type(row).__name__}"
 
 
 def _fault(row: dict, reward: str) -> str | None:

@@ -38,13 +38,17 @@ rad   rad=1 radian=1
 °C    °C=1 ℃=1 celsius=1 摄氏度=1
 °F    °F=1 fahrenheit=1
 K     kelvin=1
+°C    C=1
+°F    F=1
+m^3   gallon=0.003785411784 gal=0.003785411784 quart=0.000946352946 pint=0.000473176473
+m^2   ha=10000 hectare=10000 acre=4046.8564224 公顷=10000
 %     %=1 percent=1 百分比=1
 USD   ¤=1 dollar=1 usd=1 ¢=1/100 cent=1/100
-CNY   ¥=1 元=1 yuan=1 rmb=1
+CNY   ¥=1 元=1 角=1/10 yuan=1 rmb=1
 EUR   €=1 euro=1
 GBP   £=1
 N     N*=1 newton*=1
-J     J*=1 joule*=1
+J     J*=1 joule*=1 cal*=4.184 calorie*=4.184
 W     W*=1 watt*=1
 V     V*=1 volt*=1
 A     A*=1 amp*=1 ampere*=1

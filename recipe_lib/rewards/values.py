@@ -49,6 +49,7 @@ _NAME = re.compile(
     r"[A-Za-z]'*(?:_\{?\w{1,4}\}?)?(?:\([A-Za-z0-9, ]{1,8}\))?|m?\s*\\angle\s*\w{1,4}|[A-Z]{2,5}|\\[a-z]{2,7}\s*"
 )
 _SPLIT = re.compile(r"\s*(?:;|,\s+(?:and|or)\s|\s(?:and|or)\s|,\s+|\s*[和或]\s*|\\(?:text)?\s*(?:and|or)\s)\s*")
+_RANGE = re.compile(r"(?:from\s+)?(\d+(?:\.\d+)?)\s*(?:-|to|~|至|到)\s*(\d+(?:\.\d+)?)\s*([A-Za-z°%]{0,12})")  # 5-7 cm
 _PLUS_MINUS = re.compile(r"\\pm\s*|\+/-\s*|\+-")
 _WORDS = re.compile(r"(?=.*(?:[^\W\d_]{2}|[\u4e00-\u9fff])|\d+[-/]\d+[-/]\d+$)[\w\s'\".,:;!?()&/%°-]+", re.DOTALL)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -79,12 +80,19 @@ def read(text: str) -> Typed | None:
     """The typed value of a cleaned text; None where it has none."""
     if not text:
         return None
+    if _RANGE.fullmatch(text) and (span := read_group(text)):
+        return span
     return parse_quantity(text) or read_group(text) or _read_named(text) or _read_words(text) or read_formula(text)
 
 
 def read_group(text: str) -> Group | None:
     """Pairs, intervals, sets and lists of at least two values, or a set of any number."""
     text = re.sub(r"^[A-Z](?=\([^()]*,)", "", text)  # the point A(4, 3)
+    ends = _RANGE.fullmatch(text)
+    if ends and float(ends[1]) < float(ends[2]):
+        pieces = [f"{end} {ends[3]}".strip() for end in ends.groups()[:2]]
+        items = tuple(map(_read_item, pieces))
+        return Group("[]", items, text) if all(items) else None
     body = text.replace("\\{", "{").replace("\\}", "}").replace("\\langle", "(").replace("\\rangle", ")")
     brackets, pieces = "", None
     if len(body) > 2 and body[0] in "([{" and body[-1] in ")]}" and _encloses(body):
@@ -132,6 +140,8 @@ def same(gold: Typed, answer: Typed, judge: Judge) -> bool:
         )
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return same_quantity(gold, answer)
+    if isinstance(answer, Quantity) and gold.relation and re.search(r"[A-Za-z]", gold.latex.partition("=")[0]):
+        return False  # math-verify would compare the right-hand side alone: 1 is not x + y = 1
     return _same_formula(gold, answer, judge)
 
 
@@ -164,6 +174,10 @@ def _same_named(gold: Typed, answer: Typed, judge: Judge) -> bool:
 
 def _same_group(gold: Typed, answer: Typed, judge: Judge) -> bool:
     if isinstance(gold, Group) and isinstance(answer, Group):
+        named = _by_names(gold.items, answer), _by_names(answer.items, gold)
+        if any(named):  # "x = 5, y = 3" and "(5, 3)" or "5, 3"
+            left, right = named[0] or gold.items, named[1] or answer.items
+            return len(left) == len(right) and all(same(a, b, judge) for a, b in zip(left, right))
         left, right = gold.items, answer.items
         ordered = {gold.brackets, answer.brackets} - {"", "{}"}
         if ordered:
@@ -179,6 +193,14 @@ def _same_group(gold: Typed, answer: Typed, judge: Judge) -> bool:
     if len(group.items) == 1:
         return same(group.items[0], other, judge) if group is gold else same(other, group.items[0], judge)
     return isinstance(other, Formula) and _same_formula(gold, answer, judge)
+
+
+def _by_names(items: tuple, other: Group) -> list | None:
+    """Items of unlike names in the order of `other`, which names none: by name beside a pair, else as written."""
+    names = {item.name.strip() for item in items if isinstance(item, Named)}
+    if not 1 < len(names) == len(items) or any(isinstance(item, Named) for item in other.items):
+        return None
+    return list(items) if other.brackets in ("", "{}") else sorted(items, key=lambda item: item.name)
 
 
 def _same_formula(gold: Typed, answer: Typed, judge: Judge) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from recipe_lib.answer_format import completion_text, extract_answer
 from recipe_lib.rewards.contract import check_column
 
-NUMBER = r"(-?\d{1,6}(?:\.\d{1,6})?)"
+NUMBER = r"(-?\d{1,6}(?:\.\d{1,20})?(?:e-?\d{1,3})?)"
 BOX = re.compile(r"[\[(]\s*" + r"\s*,\s*".join([NUMBER] * 4) + r"\s*[\])]")
 
 
@@ -36,7 +36,9 @@ def box_iou_reward(
     check_column("solution", solution, len(completions))
     rewards = []
     for completion, gold in zip(completions, solution, strict=True):
-        target = read_box(gold if isinstance(gold, str) else str(list(gold or [])))
+        if not isinstance(gold, str):  # a list, a tuple or an array of numbers
+            gold = str([float(side) for side in gold] if hasattr(gold, "__len__") else [])
+        target = read_box(gold)
         box = read_box(extract_answer(completion_text(completion), style) or "")
         rewards.append(None if target is None else 0.0 if box is None else overlap(box, target, soft))
     return rewards

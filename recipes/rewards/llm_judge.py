@@ -14,6 +14,7 @@ import os
 import re
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 
 from recipe_lib.answer_format import completion_text, extract_answer
 from recipe_lib.rewards.contract import check_column
@@ -58,7 +59,7 @@ async def grade(gate: asyncio.Semaphore, prompt: str, timeout: float, retries: i
                 said = await asyncio.wait_for(asyncio.to_thread(ask, prompt, timeout), timeout + 1)
             found = re.fullmatch(r"\D{0,20}\b(10|\d)\b(?:\s*/\s*10)?\D{0,20}", said.strip())
             return int(found[1]) / 10 if found else None
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # network, HTTP, odd JSON
+        except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if attempt < retries:
                 await asyncio.sleep(0.5 * 2**attempt)
     return None

@@ -4,10 +4,12 @@ import functools
 import json
 import threading
 
+import numpy as np
 import pytest
+import torch
 
 from recipe_lib import rewards
-from recipe_lib.rewards import accuracy, math_worker
+from recipe_lib.rewards import math_worker, reading
 
 # Verdicts are what is tested here, on machines that may be busy: the deadline has tests of its own.
 judge = functools.partial(rewards.judge, deadline=20.0)
@@ -108,8 +110,8 @@ def test_long_answers_are_read_at_their_end():
 
 
 def test_long_answers_are_cut_at_a_word():
-    assert accuracy._shorten("9" * 900 + " five") == "five"
-    assert accuracy._shorten("word " * 200).split() == ["word"] * (accuracy.MAX_ANSWER // 5 - 1)
+    assert reading.shorten("9" * 900 + " five") == "five"
+    assert reading.shorten("word " * 200).split() == ["word"] * (reading.MAX_ANSWER // 5 - 1)
 
 
 def test_the_comparisons_of_one_verdict_share_its_deadline(monkeypatch):
@@ -180,3 +182,14 @@ def test_the_start_of_math_verify_is_no_part_of_a_deadline(monkeypatch):
     options = {"A": "\\{\\sin x, \\cos x\\}", "B": "0"}
     assert judge(tagged("$\\{\\cos x+0, 0+\\sin x\\}$"), "A", options).score == 1.0
     worker.close()
+
+
+def test_golds_of_other_kinds():
+    answer = tagged("5")
+    for gold in (5, 5.0, np.int64(5), np.array(5), np.array([5]), torch.tensor(5), ["5"]):
+        assert judge(answer, gold).score == 1.0, gold
+    for gold in (b"5", None, float("nan"), object(), np.array([5, 6])):
+        assert judge(answer, gold).score is None, gold
+    assert rewards.accuracy_reward([answer, answer], np.array([5, 6])) == [1.0, 0.0]
+    assert judge(tagged("Yes"), True).score == judge(tagged("true"), True).score == 1.0
+    assert judge(tagged("true"), False).score == 0.0

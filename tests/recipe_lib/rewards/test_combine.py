@@ -84,3 +84,9 @@ def test_async_rewards_are_checked_by_their_columns_alone():
     check_rewards([slow], [{"price": 1}])
     with pytest.raises(ValueError, match="no rows"):
         check_rewards([slow], [])
+
+
+def test_a_column_that_would_be_taken_for_a_setting_is_refused():
+    rows = [{**row, "style": "easy"} for row in ROWS]
+    with pytest.raises(ValueError, match=r"column 'style' would reach reward format_reward as its setting 'style'"):
+        check_rewards([format_reward], rows)

@@ -1,5 +1,6 @@
 """Numeric closeness: what is inside a tolerance, and in which unit."""
 
+import numpy as np
 import pytest
 
 from recipe_lib.rewards import closeness_reward
@@ -39,6 +40,14 @@ def close(answer, gold, **settings):
         ("4", "", {"tolerance": 1}, None),
         ("4", None, {"tolerance": 1}, None),
         ("4", 5, {"tolerance": 1}, 1.0),
+        ("4", ["5"], {"tolerance": 1}, 1.0),
+        ("4", np.int64(5), {"tolerance": 1}, 1.0),
+        ("0.5", "50%", {}, 1.0),
+        ("50", "50%", {}, 1.0),
+        ("0.6", "50%", {"tolerance": 5}, 0.0),
+        ("3.14159 rad", "180°", {"tolerance": 1}, 1.0),
+        ("3 rad", "180°", {"tolerance": 1}, 0.0),
+        ("So it goes. " * 50 + "The answer is 5", "5", {}, 1.0),
     ],
 )
 def test_closeness(answer, gold, settings, score):
@@ -48,6 +57,9 @@ def test_closeness(answer, gold, settings, score):
 def test_wrong_settings_and_columns_are_refused():
     with pytest.raises(ValueError, match="tolerance=-1"):
         close("4", "4", tolerance=-1)
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"tolerance={number}"):
+            close("4", "4", tolerance=number)
     with pytest.raises(ValueError, match="period=0"):
         close("4", "4", period=0)
     with pytest.raises(ValueError, match="2 entries for 1 completions"):

@@ -81,3 +81,21 @@ def test_wrong_calls(score, capsys, tmp_path):
     with pytest.raises(SystemExit) as exit_:
         main(["score", "--help"])
     assert exit_.value.code == 0
+
+
+def test_lines_end_where_json_lines_end(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    row = {"completion": "<think>a\u2028b</think><answer>5</answer>", "solution": "5"}
+    half = {"completion": "<think>a</think><answer>\ud800</answer>", "solution": "5"}
+    lines = [json.dumps(row, ensure_ascii=False), json.dumps(half), "[" * 100_000, '"a text"']
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    assert main(["score", str(path), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["score"] for line in out.splitlines()] == [1.0, 0.0]
+    assert "bad row, line 3: no JSON" in err and "line 4: a JSON object is needed, not str" in err
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--tolerance", "-1"), ("--tolerance", "nan"), ("--deadline", "inf")])
+def test_numbers_that_are_none(score, flag, value):
+    code, _, err = score([{"completion": "5", "solution": "5"}], "--reward", "closeness", flag, value)
+    assert code == 2 and err.startswith(f"error: {flag} {value}: a number from 0 on")

@@ -6,6 +6,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 
 
@@ -78,6 +79,10 @@ def test_all_shapes_and_odd_texts(boxes, texts, lengths, judges):
         ('{"bbox_2d": [5.0, 0, 15, 10], "label": "cat"}', "[0, 0, 10, 10]", 1 / 3),
         ("(0, 0, 10, 10)", (0, 0, 10, 10), 1.0),
         ("[20, 20, 30, 30]", [0, 0, 10, 10], 0.0),
+        ("[0, 0, 1, 0.33333333333]", [0, 0, 1, 1 / 3], 1.0),
+        ("[0, 0, 1e-05, 1]", [0.0, 0.0, 1e-05, 1.0], 1.0),
+        ("[0, 0, 10, 10]", np.array([0.0, 0.0, 10.0, 10.0]), 1.0),
+        ("[0, 0, 10, 10]", 5, None),
         ("[10, 10, 0, 0]", [0, 0, 10, 10], 0.0),
         ("[0, 0, 10, 10] or [0, 0, 5, 5]", [0, 0, 10, 10], 0.0),
         ("the box on the left", [0, 0, 10, 10], 0.0),
