@@ -40,4 +40,4 @@ def asked_for(row: dict) -> dict:
     return {**row, "prompt": question, "options": lettered(choices)}
 
 
-build = hub_source("mathvista", PLACE, REVISION, COLUMNS, convert=asked_for)
+build = hub_source("mathvista", PLACE, REVISION, COLUMNS, convert=asked_for, only="testmini")

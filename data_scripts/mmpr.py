@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets.exceptions import DatasetGenerationError
 
 from recipe_lib.any_set import RawSet
 from recipe_lib.image_sources import Source
@@ -49,14 +50,20 @@ def build(
             f"no meta.json in {folder}; with network, run `hf download --repo-type dataset --revision {REVISION} "
             f"--local-dir {folder} {PLACE}`, join and unpack its archives there, and give path=FOLDER"
         )
-    known = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    try:
+        known = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder / 'meta.json'} is no JSON ({error}); fetch it again") from error
     if unknown := set(subsets) - set(known):
         raise ValueError(f"no such subset: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     wanted = {name: known[name] for name in subsets or known}
     stamps = tuple(_below(str(folder), described["annotation"]).stat().st_mtime_ns for described in wanted.values())
     options = {"folder": str(folder), "wanted": wanted, "per_subset": per_subset, "stamps": stamps}
     make = IterableDataset.from_generator if streaming else Dataset.from_generator
-    pairs = make(_pairs, gen_kwargs=options, features=FEATURES)
+    try:
+        pairs = make(_pairs, gen_kwargs=options, features=FEATURES)
+    except DatasetGenerationError as error:  # whose own message says nothing
+        raise ValueError(f"{folder} cannot be read: {error.__cause__}") from error
     return RawSet(pairs, "mpo", source=Source(root=folder), name="mmpr")
 
 
@@ -68,7 +75,10 @@ def _pairs(folder: str, wanted: dict[str, dict], per_subset: int | None, stamps:
             for number, line in enumerate(lines):
                 if per_subset is not None and number >= per_subset:
                     break
-                pair = json.loads(line)
+                try:
+                    pair = json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"{described['annotation']}, line {number + 1}: no JSON ({error})") from None
                 images = [str(root / image) for image in as_list(pair.get("image"))]
                 texts = {"prompt": pair.get("question")} | {key: pair.get(key) for key in ("chosen", "rejected")}
                 yield {"id": f"{name}/{number}", "images": images, **texts}

@@ -4,8 +4,9 @@
     python -m data_scripts.prepare_any --from owner/name --column prompt=problem --output outputs/mine
 
 The output is a folder of Parquet parts with `images` (encoded bytes), `prompt`, `solution` or `chosen` and
-`rejected`, and the source's other texts; `dropped.jsonl` says which rows went and why. A part that is there is not
-made again, so a run that was stopped goes on where it was. `datasets.load("outputs/geometry3k")` loads the folder.
+`rejected`, and the source's other texts; `dropped.jsonl` says which rows went and why. A part that is there whole is
+not made again, so a run that was stopped goes on where it was; `source.json` says from what and how it was made.
+`datasets.load("outputs/geometry3k")` loads the folder.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
+from pyarrow import parquet
 from tqdm.auto import tqdm
 
 from recipe_lib import datasets as named
 from recipe_lib.any_set import RawSet
-from recipe_lib.columns import look_over, maker, row_name
+from recipe_lib.columns import column_pair, look_over, maker, row_name
 from recipe_lib.image_sources import RowError
 from recipe_lib.images import encoded
 
@@ -37,26 +39,41 @@ def prepare(raw: RawSet, folder: str | Path, split: str = "train", style: str | 
     Args:
         style: answer format whose system prompt goes into the prompts; None leaves it to `datasets.load(style=)`.
 
-    Raises ValueError where the folder holds parts of another source or of other settings.
+    Raises ValueError where the folder holds parts of another source or of other settings, and on a source without a
+    good row.
     """
-    folder = Path(folder)
+    folder, rows = Path(folder), raw.rows()
+    maker(raw.kind, style, raw.convert)  # a wrong style or column is told before anything is written
     folder.mkdir(parents=True, exist_ok=True)
-    _same_settings(folder / "source.json", {"name": raw.name, "kind": raw.kind, "split": split, "style": style})
-    rows = raw.rows()
+    _same_settings(folder, _settings(raw, split, style))
     total = len(rows) if isinstance(rows, Dataset) else None
-    written = left_out = 0
+    written = left_out = places = 0
     with tqdm(total=total, desc=f"preparing {raw.name}", unit="row") as bar:
         for place, part in enumerate(_parts(rows)):
-            target, dropped = folder / f"{split}-{place:05}.parquet", folder / f"dropped-{place:05}.jsonl"
-            if not target.is_file():
+            target, dropped = _part_files(folder, split, place)
+            if sum(_counts(target, dropped)) != len(part):
                 _write_part(part, place, raw, style, target, dropped)
-            lost = sum(1 for _ in dropped.open(encoding="utf-8"))
-            written, left_out = written + len(part) - lost, left_out + lost
+            kept, lost = _counts(target, dropped)
+            written, left_out, places = written + kept, left_out + lost, place + 1
             bar.update(len(part))
+    if any(stale.exists() for stale in _part_files(folder, split, places)):
+        raise ValueError(f"{folder} holds parts of a longer source than {raw.name} now is; remove the folder")
     with (folder / "dropped.jsonl").open("w", encoding="utf-8") as lines:
         for part_file in sorted(folder.glob("dropped-*.jsonl")):
             lines.write(part_file.read_text(encoding="utf-8"))
+    if not written:
+        raise ValueError(f"{raw.name} has no good row: all {left_out:,} were left out, see {folder}/dropped.jsonl")
     return written, left_out
+
+
+def _part_files(folder: Path, split: str, place: int) -> tuple[Path, Path]:
+    return folder / f"{split}-{place:05}.parquet", folder / f"dropped-{place:05}.jsonl"
+
+
+def _counts(target: Path, dropped: Path) -> tuple[int, int]:
+    """Rows that a part holds and has left out, as they are on disk; a part without a good row has no Parquet file."""
+    kept = parquet.read_metadata(target).num_rows if target.is_file() else 0
+    return kept, len(dropped.read_text(encoding="utf-8").splitlines()) if dropped.is_file() else 0
 
 
 def _parts(rows: Iterable[dict]) -> Iterable[list[dict]]:
@@ -83,6 +100,9 @@ def _write_part(part: list[dict], place: int, raw: RawSet, style: str | None, ta
                 error = failure
         lost.append({"row_id": error.row_id, "number": number, "kind": error.fault, "problem": error.problem})
     dropped.write_text("".join(json.dumps(entry, default=str) + "\n" for entry in lost), encoding="utf-8")
+    target.unlink(missing_ok=True)
+    if not kept:
+        return
     scratch = target.with_suffix(".unfinished")
     Dataset.from_list(kept, features=_features(raw.kind, kept)).to_parquet(str(scratch))
     scratch.replace(target)  # a part is either whole or not there
@@ -103,18 +123,32 @@ def _plain(value: Any) -> str | None:
 
 
 def _features(kind: str, kept: list[dict]) -> Features:
-    names = kept[0] if kept else {"prompt": None, "images": None, "id": None}
     turns = ("prompt", "chosen", "rejected")
     return Features(
-        {name: List(Image()) if name == "images" else TURNS if name in turns else Value("string") for name in names}
+        {name: List(Image()) if name == "images" else TURNS if name in turns else Value("string") for name in kept[0]}
     )
 
 
-def _same_settings(path: Path, settings: dict) -> None:
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if before != settings:
-            raise ValueError(f"{path.parent} holds {before}, not {settings}; give another --output, or remove it")
+def _settings(raw: RawSet, split: str, style: str | None) -> dict:
+    """What decides which rows come out, the files on this machine by their place, size and time of change."""
+    stamps = [(file.resolve(), file.stat()) for file in raw.files]
+    files = [[str(file), stamp.st_size, stamp.st_mtime_ns] for file, stamp in stamps]
+    settings = {"name": raw.name, "kind": raw.kind, "split": split, "style": style, "limit": raw.limit}
+    return settings | {"columns": dict(raw.columns), "files": files}
+
+
+def _same_settings(folder: Path, settings: dict) -> None:
+    path, begun = folder / "source.json", any(folder.glob("*.parquet"))
+    if begun and not path.is_file():
+        raise ValueError(f"{folder} holds Parquet files of something else (no source.json); give another --output")
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else settings
+    unlike = [name for name in settings if before.get(name) != settings[name]]
+    if unlike and not begun:  # a run that wrote no row must not stand in the way of the corrected one
+        for lost in folder.glob("dropped-*.jsonl"):
+            lost.unlink()
+    elif unlike:
+        theirs, ours = ({name: known.get(name) for name in unlike} for known in (before, settings))
+        raise ValueError(f"{folder} holds parts of {theirs}, not {ours}; give another --output, or remove it")
     path.write_text(json.dumps(settings), encoding="utf-8")
 
 
@@ -124,7 +158,7 @@ def run(name: str | None, argv: list[str] | None = None) -> int:
     if name is None:
         parser.add_argument("--from", dest="place", required=True, help="a folder, a file, or a hub name owner/name")
         parser.add_argument("--kind", choices=("grpo", "mpo"))
-        parser.add_argument("--column", action="append", default=[], metavar="ROLE=COLUMN")
+        parser.add_argument("--column", action="append", default=[], type=column_pair, metavar="ROLE=COLUMN")
     else:
         parser.add_argument("--path", help="a local copy; without it the pinned revision is taken from the hub")
     parser.add_argument("--split", default="testmini" if name == "mathvista" else "train")
@@ -135,15 +169,23 @@ def run(name: str | None, argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     extra: dict[str, Any] = {"streaming": options.streaming}
     if name is None:
-        columns = dict(pair.split("=", 1) for pair in options.column)
-        extra |= {"kind": options.kind, "columns": columns}
+        extra |= {"kind": options.kind, "columns": dict(options.column)}
     elif options.path:
         extra["path"] = options.path
     try:
         raw = named.open_raw(name or options.place, options.split, **extra).first(options.limit)
+    except (ValueError, OSError) as error:
+        return _failed(error, 2)
+    try:
         written, left_out = prepare(raw, options.output, options.split, options.style)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        told = error if raw.name in str(error) else ValueError(f"{raw.name}: {error}")
+        return _failed(told, 1)
     print(f"{written:,} rows in {options.output}; {left_out:,} left out, listed in {options.output}/dropped.jsonl")
     return 0
+
+
+def _failed(error: Exception, code: int) -> int:
+    """Say what went wrong; 2 where the source cannot be opened, 1 where it cannot be prepared, as `check` has it."""
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return code

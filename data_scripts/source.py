@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from huggingface_hub import HfApi
 
-from recipe_lib.any_set import RawSet, open_set
+from recipe_lib.any_set import RawSet, open_set, splits_at
 
 
 def hub_source(
@@ -22,6 +22,7 @@ def hub_source(
     *,
     kind: str = "grpo",
     convert: Callable[[dict], dict] | None = None,
+    only: str = "train",
 ) -> Callable[..., RawSet]:
     """Return the source's `build`.
 
@@ -29,12 +30,14 @@ def hub_source(
         name: what messages call the set. place: its name on the hub.
         revision: the commit that is taken, as a full or an abbreviated hash.
         columns, kind, convert: as `recipe_lib.any_set.RawSet`.
+        only: the split that a local copy without splits is taken for.
     """
 
     def build(split: str = "train", *, path: str | None = None, **options) -> RawSet:
         """The set, from a local copy at `path` or at its pinned revision from the hub; options of `open_set`."""
         pinned = {} if path else {"revision": full_revision(place, revision)}
-        raw = open_set(path or place, split, kind=kind, columns=columns, **pinned, **options)
+        asked = "train" if path and split == only and splits_at(path) == ["train"] else split
+        raw = open_set(path or place, asked, kind=kind, columns=columns, **pinned, **options)
         return replace(raw, name=name, convert=convert)
 
     return build

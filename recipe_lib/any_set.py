@@ -6,23 +6,26 @@
 | what `where` names | what is opened |
 |---|---|
 | a folder of `save_to_disk`, of one or of several splits | as it was saved |
-| a folder with Parquet files | all of them, or those whose names start with the split's |
+| a folder with Parquet files | those whose names start with the split's; where none names a split, all are `train` |
 | a .jsonl, .json, .csv, .tsv or .parquet file, or a folder with one | its rows; pictures come from its folder |
 | `owner/name` | that set on the hub, at a pinned revision if one is given |
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
+from datasets import Dataset, IterableDataset, load_dataset, load_from_disk
+from datasets.utils import logging
 
 from recipe_lib.columns import ready, renamed
 from recipe_lib.image_sources import DEFAULT_SOURCE, RowError, Source
 
+SPLITS = ("train", "testmini", "test", "validation", "val", "dev", "eval")  # file names that start so name a split
 READERS = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 
 
@@ -31,7 +34,8 @@ class RawSet:
     """A set as it was opened, with all that is needed to read its rows.
 
     dataset: the rows as they are stored. kind: "grpo" or "mpo". columns, convert: see `recipe_lib.columns`.
-    source: where pictures may come from. name: what messages call the set.
+    source: where pictures may come from. name: what messages call the set. files: what was read on this machine, and
+    limit: how many rows were asked for at most, so that a later run can tell whether it reads the same.
     """
 
     dataset: Dataset | IterableDataset
@@ -40,6 +44,8 @@ class RawSet:
     convert: Callable[[dict], dict] | None = None
     source: Source = DEFAULT_SOURCE
     name: str = "the set"
+    files: tuple[Path, ...] = ()
+    limit: int | None = None
 
     def rows(self) -> Dataset | IterableDataset:
         """The rows under TRL's column names, pictures undecoded. Raises ValueError on a missing column."""
@@ -59,8 +65,8 @@ class RawSet:
         if limit < 1:
             raise ValueError(f"limit={limit}: at least one row is needed; leave it out to keep all")
         if isinstance(self.dataset, IterableDataset):
-            return replace(self, dataset=self.dataset.take(limit))
-        return replace(self, dataset=self.dataset.select(range(min(limit, len(self.dataset)))))
+            return replace(self, dataset=self.dataset.take(limit), limit=limit)
+        return replace(self, dataset=self.dataset.select(range(min(limit, len(self.dataset)))), limit=limit)
 
 
 def open_set(
@@ -85,51 +91,168 @@ def open_set(
 
     Raises:
         FileNotFoundError: nothing is there, or not that split; the message lists what was looked for.
+        ValueError: what is there cannot be read, or has no rows; the message names the file, and the line if known.
         ConnectionError: the hub set is neither cached nor reachable.
     """
     path = Path(where)
-    dataset, root = _on_disk(path, split, streaming) if path.exists() else (None, None)
-    if dataset is None:
-        dataset = _on_hub(str(where), split, revision, config, streaming)
+    if path.exists():
+        dataset, files = _on_disk(path, split, streaming)
+        root = path if path.is_dir() else path.parent
+    else:
+        dataset, files, root = _on_hub(str(where), split, revision, config, streaming), (), None
     names = dataset.column_names or []
     kind = kind or ("mpo" if {"chosen", "rejected"} <= set(names) else "grpo")
-    return RawSet(dataset, kind, dict(columns or {}), None, Source(root=root, fetch_urls=fetch_urls), str(where))
+    source = Source(root=root, fetch_urls=fetch_urls)
+    return RawSet(dataset, kind, dict(columns or {}), None, source, str(where), files)
 
 
-def splits_at(where: str) -> list[str]:
-    """The splits of a set saved on disk, and ["train"] for anything else."""
-    described = Path(where) / "dataset_dict.json"
-    return json.loads(described.read_text(encoding="utf-8"))["splits"] if described.is_file() else ["train"]
+def splits_at(where: str | Path) -> list[str]:
+    """The splits of a set on disk, and ["train"] for a single file and for anything that is not on disk.
+
+    Raises ValueError where a saved set's own list of splits cannot be read.
+    """
+    path = Path(where)
+    described = path / "dataset_dict.json"
+    if described.is_file():
+        try:
+            return list(json.loads(described.read_text(encoding="utf-8"))["splits"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{described} lists no splits; save the set anew with `save_to_disk`") from None
+    if not path.is_dir() or (path / "state.json").is_file():
+        return ["train"]
+    tables = next((found for suffix in READERS if (found := _tables(path, suffix))), [])
+    return _named_splits(tables) or ["train"]
 
 
-def _on_disk(path: Path, split: str, streaming: bool) -> tuple[Dataset | IterableDataset, Path]:
-    folder = path if path.is_dir() else path.parent
+def _on_disk(path: Path, split: str, streaming: bool) -> tuple[Dataset | IterableDataset, tuple[Path, ...]]:
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        found = load_from_disk(str(path))
-        if isinstance(found, DatasetDict):
-            if split not in found:
-                raise FileNotFoundError(f"{path} has no split {split!r}; it has: {', '.join(found)}")
-            found = found[split]
-        return (found.to_iterable_dataset() if streaming else found), folder
+        return _saved(path, split, streaming)
+    if path.is_file() and split != "train":
+        raise FileNotFoundError(f"{path} has no split {split!r}; it is a single file, whose one split is: train")
     files = [path] if path.is_file() else _table_files(path, split)
     reader = READERS.get(files[0].suffix.lower())
     if reader is None:
         raise FileNotFoundError(f"{path} is no table of rows; known endings: {', '.join(READERS)}")
     options = {"delimiter": "\t"} if files[0].suffix.lower() == ".tsv" else {}
-    names = [str(file) for file in files]
-    return load_dataset(reader, data_files=names, split="train", streaming=streaming, **options), folder
+    with _explained(files):
+        names = [str(file) for file in files]
+        found = load_dataset(reader, data_files=names, split="train", streaming=streaming, **options)
+        next(iter(found.with_format("arrow") if streaming else range(len(found))))  # StopIteration: no rows
+    return found, tuple(files)
+
+
+def _saved(path: Path, split: str, streaming: bool) -> tuple[Dataset | IterableDataset, tuple[Path, ...]]:
+    folder, several = path, (path / "dataset_dict.json").is_file()
+    if several:
+        if split not in (splits := splits_at(path)):
+            raise FileNotFoundError(f"{path} has no split {split!r}; it has: {', '.join(splits)}")
+        folder = path / split
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        if not state["_data_files"]:  # which the library writes and then fails to read
+            raise ValueError("it was saved without rows")
+        if not several and split not in ("train", state.get("_split")):
+            raise FileNotFoundError(f"{path} has no split {split!r}; it was saved as one split: train")
+        found = load_from_disk(str(folder))
+    except FileNotFoundError:
+        raise
+    except (ValueError, KeyError, TypeError, LookupError, OSError) as error:
+        said = _one_line(error)
+        raise ValueError(f"{folder} cannot be read ({said}); save the set anew with `save_to_disk`") from error
+    return (found.to_iterable_dataset() if streaming else found), (folder / "state.json",)
+
+
+def _tables(folder: Path, suffix: str) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() == suffix)
+
+
+def _split_in(file: Path) -> str | None:
+    return max((split for split in SPLITS if file.name.startswith(split)), key=len, default=None)
+
+
+def _named_splits(files: list[Path]) -> list[str]:
+    found = {_split_in(file) for file in files}
+    return [split for split in SPLITS if split in found]
 
 
 def _table_files(folder: Path, split: str) -> list[Path]:
     for suffix in READERS:
-        found = sorted(file for file in folder.iterdir() if file.suffix.lower() == suffix)
-        named = [file for file in found if file.name.startswith(split)]
-        if named or len(found) == 1 or (found and suffix == ".parquet"):
-            return named or found
-        if found:
-            listed = ", ".join(file.name for file in found)
-            raise FileNotFoundError(f"{folder}: none of {listed} starts with {split!r}; name the file itself")
+        found = _tables(folder, suffix)
+        # "test" is not the split of testmini-00000.parquet
+        named = [file for file in found if file.name.startswith(split) and len(_split_in(file) or "") <= len(split)]
+        if named or not found:
+            if named:
+                return named
+            continue
+        listed = ", ".join(file.name for file in found)
+        splits = _named_splits(found) or ["train"]
+        if split != "train" or splits != ["train"]:
+            there = f"it has: {', '.join(splits)} (in {listed})"
+            raise FileNotFoundError(f"{folder} has no split {split!r}; {there}; or name the file itself")
+        if len(found) == 1 or suffix == ".parquet":
+            return found
+        raise FileNotFoundError(f"{folder}: none of {listed} starts with {split!r}; name the file itself")
     raise FileNotFoundError(f"{folder} holds no table of rows; looked for: *{', *'.join(READERS)}")
+
+
+@contextlib.contextmanager
+def _explained(files: list[Path]) -> Iterator[None]:
+    """Errors of reading tables, of whichever library, as one ValueError that names the file and the line."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)  # the library's own line about it would stand before ours
+    try:
+        yield
+    except Exception as error:  # pyarrow's, pandas', the library's own, and StopIteration on an empty file
+        raise ValueError(_why(files, error)) from error
+    finally:
+        logging.set_verbosity(before)
+
+
+def _why(files: list[Path], error: Exception) -> str:
+    columns: dict[Path, set[str]] = {}
+    for file in files:
+        if file.suffix.lower() == ".parquet":
+            continue
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as broken:
+            line = broken.object.count(b"\n", 0, broken.start) + 1
+            byte = broken.object[broken.start]
+            return f"{file}, line {line}: byte {byte:#04x} is not UTF-8; save the file as UTF-8"
+        if not text.strip():
+            return f"{file} holds no rows; give a file that does"
+        if file.suffix.lower() not in (".jsonl", ".json") or _is_json(text):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as broken:
+                return f"{file}, line {number}: no JSON ({_one_line(broken)}); mend the line or take it out"
+            if not isinstance(row, dict):
+                return f"{file}, line {number}: {line:.60} is no row; expected an object such as {{...}}"
+            columns.setdefault(file, set()).update(row)
+    unlike = [file for file in columns if columns[file] != columns[next(iter(columns))]]
+    if unlike:
+        theirs, mine = (", ".join(sorted(columns[file])) for file in (next(iter(columns)), unlike[0]))
+        return f"{unlike[0]} has the columns {mine}, and {next(iter(columns))} has {theirs}; name one of the files"
+    named = ", ".join(str(file) for file in files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+        return f"{named}: no rows; give a table that has some"
+    return f"{named} cannot be read: {_one_line(error.__cause__ or error)}"
+
+
+def _is_json(text: str) -> bool:
+    """Whether a whole text is one JSON array or object, as .json files mostly are, and not lines of them."""
+    try:
+        return isinstance(json.loads(text), dict | list) and "\n" in text.strip()
+    except ValueError:
+        return False
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _on_hub(name: str, split: str, revision: str | None, config: str | None, streaming: bool):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -20,8 +21,9 @@ from datasets import Dataset, Features, Image, List
 from recipe_lib import datasets as named
 from recipe_lib import models
 from recipe_lib.any_set import RawSet, splits_at
+from recipe_lib.columns import column_pair
 from recipe_lib.faults import Report, TokenCounter, examine
-from recipe_lib.image_budget import NAMED_RULES, QwenRule, rule_for
+from recipe_lib.image_budget import NAMED_RULES, rule_for
 from recipe_lib.images import as_list, encoded
 
 CLEAN, FAULTY, UNUSABLE = 0, 1, 2  # exit codes
@@ -32,13 +34,17 @@ def main(argv: list[str]) -> int:
     """Check a set; 0 where every row is in order, 1 where some are not, 2 where the set cannot be opened."""
     options = _parser().parse_args(argv)
     try:
+        _refuse_targets(options)
         sets = _open(options)
+        others = _against(options, sets)
         counter, how = token_counter(options.model, options.max_tokens)
-    except (ValueError, FileNotFoundError, ConnectionError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return UNUSABLE
     reports: list[Report] = []
     for place, raw in enumerate(sets):
+        earlier = sets[:place]
+        against = [*earlier, *(other for other in others if not any(_same(other, s) for s in (*earlier, raw)))]
         try:
             report = examine(
                 raw,
@@ -46,7 +52,7 @@ def main(argv: list[str]) -> int:
                 tokens=counter,
                 min_side=options.min_side,
                 decode=options.decode,
-                against=[*sets[:place], *_against(options)],
+                against=against,
             )
         except ValueError as error:
             print(f"{raw.name}: cannot be trained on. {error}", file=sys.stderr)
@@ -69,20 +75,36 @@ def token_counter(model: str, limit: int | None = None) -> tuple[TokenCounter, s
     """Return a counter of prompt tokens for a model, and in words how it counts.
 
     A processor on this machine counts exactly; nothing is downloaded for it. For a named model without one, image
-    tokens follow from its rule and text is estimated.
+    tokens follow from its family's rule and text is estimated.
+
+    Raises ValueError on a model that is neither named nor on this machine, or that reads no pictures.
     """
     from transformers import AutoProcessor
 
+    where = models.source(model)
     try:
-        processor = AutoProcessor.from_pretrained(models.source(model), local_files_only=True)
-    except OSError:
-        rule = NAMED_RULES.get(model, QwenRule())
-        return TokenCounter(rule, None, limit), f"{model}; text estimated, since its processor is not on this machine"
+        processor = AutoProcessor.from_pretrained(where, local_files_only=True)
+    except (OSError, ValueError) as error:
+        if model in NAMED_RULES:
+            return _estimate(model, limit)
+        remedy = f"with network, run `hf download {where}` once; or name one of: {', '.join(models.NAMED_MODELS)}"
+        raise ValueError(f"--model {model}: its processor is not on this machine ({remedy})") from error
+    if not hasattr(processor, "image_processor"):
+        raise ValueError(f"--model {model} reads no pictures: it has no image processor; name a vision-language model")
     if model in NAMED_RULES:
         NAMED_RULES[model].limit(processor)
     context = processor.tokenizer.model_max_length
     limit = limit or (context if context < 10**9 else None)  # an unset length is written as a huge number
     return TokenCounter(rule_for(processor), processor, limit), f"{model}, counted by its processor"
+
+
+def _estimate(model: str, limit: int | None) -> tuple[TokenCounter, str]:
+    counter = TokenCounter(NAMED_RULES[model], None, limit)
+    said = (
+        f"{model}, whose processor is not on this machine: image tokens by its family's {counter.rule}, text "
+        f"estimated at {counter.chars_per_token} characters a token"
+    )
+    return counter, said if limit else f"{said}, no limit checked; --max-tokens sets one"
 
 
 def summary(report: Report, how: str = "") -> str:
@@ -137,10 +159,12 @@ def as_json(report: Report) -> dict:
 def write_clean(raw: RawSet, report: Report, folder: Path) -> None:
     """Write the rows without a fault to `folder`, pictures as they are stored, and the others to dropped.jsonl.
 
-    A set without one good row is not written at all, only what is wrong with its rows.
+    A set without one good row is not written at all, only what is wrong with its rows. Raises ValueError where the
+    folder holds files already: rows of an earlier run would pass for this one's.
     """
     if not isinstance(raw.dataset, Dataset):
         raise ValueError(f"{raw.name} is a streaming set; open it without streaming to write a cleaned copy")
+    _refuse_filled(folder)
     good, features = report.good(), raw.rows().features
     folder.mkdir(parents=True, exist_ok=True)
     if not good:
@@ -167,34 +191,80 @@ def _with_files(raw: RawSet, good: tuple[int, ...]) -> Iterator[dict]:
         yield {**row, "images": stored}
 
 
+def _refuse_filled(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"--drop {folder} holds files already; give a new folder, or remove that one")
+
+
+def _refuse_targets(options: argparse.Namespace) -> None:
+    """Raise ValueError where what is asked for could not be written after a check of perhaps an hour."""
+    for flag in ("drop", "report", "png"):
+        if (target := getattr(options, flag)) is None:
+            continue
+        if flag == "drop":
+            _refuse_filled(target)
+        elif target.is_dir():
+            raise ValueError(f"--{flag} {target} is a folder; give the name of a file")
+        elif target.resolve() == Path(options.dataset).resolve():
+            raise ValueError(f"--{flag} {target} is the set itself; give another file")
+        near = next(place for place in (target.absolute(), *target.absolute().parents) if place.exists())
+        if not near.is_dir() and (flag == "drop" or near != target.absolute()):
+            raise ValueError(f"--{flag} {target}: {near} is a file; give another place")
+        try:
+            if near.is_dir():
+                tempfile.TemporaryFile(dir=near).close()  # permissions alone do not tell, as for root
+            elif not os.access(near, os.W_OK):
+                raise PermissionError("no permission")
+        except OSError as error:
+            raise ValueError(f"--{flag} {target} cannot be written ({error}); give another place") from error
+
+
 def _open(options: argparse.Namespace) -> list[RawSet]:
-    columns = dict(pair.split("=", 1) for pair in options.column)
-    known = {"columns": columns, "kind": options.kind, "revision": options.revision, "config": options.config}
-    extra = {} if options.dataset in named.NAMED_DATASETS else {key: value for key, value in known.items() if value}
-    if options.path:
-        extra["path"] = str(options.path)
+    is_named = options.dataset in named.NAMED_DATASETS
+    known = _extra(options)
+    wrong = [flag for flag in known if (flag == "path") != is_named]
+    if wrong and is_named:
+        raise ValueError(f"--{wrong[0].rstrip('s')}: {options.dataset} is a named set, which has its own; leave it out")
+    if wrong:
+        raise ValueError(f"--path is for named sets, and {options.dataset} is none; give the path in its stead")
     found = [options.split] if options.split else splits_at(options.dataset)
-    sets = [named.open_raw(options.dataset, split, **extra).first(options.limit) for split in found]
+    sets = [named.open_raw(options.dataset, split, **known).first(options.limit) for split in found]
     return [_titled(raw, options.dataset, split) for raw, split in zip(sets, found)]
+
+
+def _extra(options: argparse.Namespace) -> dict:
+    path = str(options.path) if options.path else None
+    given = {"path": path, "columns": dict(options.column), "kind": options.kind}
+    given |= {"revision": options.revision, "config": options.config}
+    return {name: value for name, value in given.items() if value}
 
 
 def _titled(raw: RawSet, name: str, split: str) -> RawSet:
     return replace(raw, name=f"{name} {split}")
 
 
-def _against(options: argparse.Namespace) -> list[RawSet]:
-    if options.against is None:
+def _against(options: argparse.Namespace, sets: list[RawSet]) -> list[RawSet]:
+    """What --against names: a split of the same set, or all splits of another one."""
+    place = options.against
+    if place is None:
         return []
-    extra = {"path": str(options.path)} if options.path else {}
-    if options.against in named.NAMED_DATASETS or Path(options.against).exists() or "/" in options.against:
-        return [named.open_raw(options.against)]
-    return [_titled(named.open_raw(options.dataset, options.against, **extra), options.dataset, options.against)]
+    elsewhere = place in named.NAMED_DATASETS or Path(place).exists() or "/" in place
+    if place in splits_at(options.dataset) or not elsewhere:
+        others = [_titled(named.open_raw(options.dataset, place, **_extra(options)), options.dataset, place)]
+    else:
+        others = [_titled(named.open_raw(place, split), place, split) for split in splits_at(place)]
+        columns = [{r: c for r, c in options.column if c in (raw.dataset.column_names or [])} for raw in others]
+        others = [replace(raw, columns={**raw.columns, **own}) for raw, own in zip(others, columns)]
+    if all(_same(other, raw) for other in others for raw in sets):
+        raise ValueError(f"--against {place} is what is checked itself ({sets[0].name}); name another split or set")
+    for other in others:
+        other.rows()  # a missing column is told before the check
+    return others
 
 
-def _column(text: str) -> str:
-    if "=" not in text:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ROLE=COLUMN, for example prompt=question")
-    return text
+def _same(one: RawSet, other: RawSet) -> bool:
+    files = [{file.resolve() for file in raw.files} for raw in (one, other)]
+    return one.name == other.name or not files[0].isdisjoint(files[1])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -204,10 +274,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"named sets: {', '.join(named.NAMED_DATASETS)}",
     )
     parser.add_argument("dataset", help="a named set, a folder, a .jsonl/.csv/.parquet file, or a hub name owner/name")
-    parser.add_argument("--split", help="the split (default: train; of a saved set with several, all)")
+    parser.add_argument("--split", help="the split (default: train; of a set on disk with several, all)")
     parser.add_argument("--path", type=Path, help="a local copy of a named set")
     parser.add_argument("--kind", choices=("grpo", "mpo"), help="what to train with (default: by the columns)")
-    parser.add_argument("--column", action="append", default=[], type=_column, metavar="ROLE=COLUMN")
+    parser.add_argument("--column", action="append", default=[], type=column_pair, metavar="ROLE=COLUMN")
     parser.add_argument("--revision", help="of a hub set")
     parser.add_argument("--config", help="of a hub set")
     parser.add_argument("--model", default="qwen2.5-vl-3b", help="whose tokens are counted (default: %(default)s)")

@@ -9,6 +9,8 @@ same, row by row.
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,8 +18,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, Image, IterableDataset, LargeList, List
+import pyarrow as pa
+from datasets import ClassLabel, Dataset, Features, Image, IterableDataset, LargeList, List, Value
 from datasets.fingerprint import Hasher
+from datasets.table import ConcatenationTable, InMemoryTable
 from tqdm.auto import tqdm
 
 from recipe_lib.answer_format import system_prompt
@@ -97,8 +101,12 @@ def renamed(
 ) -> Dataset | IterableDataset:
     """Return the undecoded set with its columns under TRL's names. Raises ValueError as `find_columns`."""
     dataset = undecoded(dataset)
-    names = list(dataset.column_names or next(iter(dataset)))
+    names = list(dataset.column_names or next(iter(dataset), ()))
+    if not names:
+        raise ValueError("the set has no rows and no columns; give one that has")
     found = find_columns(names, kind, given)
+    for name in found.values():
+        dataset = _with_label_names(dataset, name)
     taken = [role for role, name in found.items() if role != name and role in names and role not in found.values()]
     denied = {name for role, named in (given or {}).items() if named is None for name in USUAL[role]}
     taken += [name for name in names if name in denied and name not in found.values() and name not in taken]
@@ -108,6 +116,30 @@ def renamed(
         dataset = dataset.rename_columns({name: f"_{role}" for name, role in wanted.items()})
         wanted = {f"_{role}": role for role in wanted.values()}
     return dataset.rename_columns(wanted)
+
+
+def _with_label_names(dataset: Dataset | IterableDataset, name: str) -> Dataset | IterableDataset:
+    """Return the set with a column of class numbers as the classes' names: as golds, numbers would mean nothing."""
+    feature = (dataset.features or {}).get(name)
+    if not isinstance(feature, ClassLabel):
+        return dataset
+    names = dict(enumerate(feature.names))  # the hub writes -1 where a row has no label
+    features = Features({**dataset.features, name: Value("string")})
+    if isinstance(dataset, IterableDataset):
+        return dataset.map(partial(_named_label, name=name, names=names), features=features)
+    stored = dataset.data.column(name).to_pylist()
+    texts = InMemoryTable(pa.table({name: pa.array([names.get(number) for number in stored], pa.string())}))
+    others = dataset.data.remove_column(dataset.data.column_names.index(name))
+    # beside the others, which stay where they are on disk: a map would write the pictures anew
+    data = ConcatenationTable.from_tables([others, texts], axis=1)
+    info = dataset.info.copy()
+    info.features = Features({column: features[column] for column in data.column_names})
+    mark = Hasher.hash([dataset._fingerprint, "label names", name])
+    return Dataset(data, info, dataset.split, indices_table=dataset._indices, fingerprint=mark)
+
+
+def _named_label(row: dict, name: str, names: dict[int, str]) -> dict:
+    return {name: names.get(row[name])}
 
 
 def look_over(
@@ -206,6 +238,14 @@ def option_table(value: Any) -> dict[str, str] | None:
     return None
 
 
+def column_pair(text: str) -> tuple[str, str]:
+    """ROLE=COLUMN of a command line, for argparse's `type`."""
+    role, equals, column = text.partition("=")
+    if not (role and equals and column):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ROLE=COLUMN, for example prompt=question")
+    return role, column
+
+
 def _plain(feature: Any) -> Any:
     """The same feature with pictures undecoded, or None where there is nothing to change."""
     if isinstance(feature, Image):
@@ -215,7 +255,23 @@ def _plain(feature: Any) -> Any:
     return None
 
 
+def _undated(value: Any) -> Any:
+    """Dates as ISO text, at any depth: readers of JSON turn texts such as "2023-05-03" into them unasked."""
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().removesuffix("T00:00:00")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_undated(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _undated(item) for key, item in value.items()}
+    return value
+
+
 def _make(row: dict, *, kind: str, system: str | None, convert: Callable | None, row_id: Any = None) -> dict:
+    row = {name: value if name == "images" else _undated(value) for name, value in row.items()}
+    if isinstance(row.get("solution"), bool | np.bool_):
+        row["solution"] = "true" if row["solution"] else "false"  # as JSON writes it, and as the rewards read it
     row = convert(row) if convert else row
     if kind == "mpo":
         return mpo_row(row, system, row_id=row_id)

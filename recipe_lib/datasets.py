@@ -10,10 +10,11 @@ read: no picture is decoded or copied until then.
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import partial
 from pathlib import Path
 
-from datasets import Dataset
+from datasets import Dataset, Image, List, Value
 
 from recipe_lib.answer_format import system_prompt
 from recipe_lib.any_set import RawSet, open_set
@@ -61,7 +62,7 @@ def load(
         ValueError: unknown name (the known ones are listed), unknown split, or a limit below 1.
     """
     raw = open_raw(name, split, **options).first(limit)
-    if "question" in (raw.dataset.column_names or []) and "images" in raw.dataset.column_names:
+    if _in_our_columns(raw.dataset):
         return with_prompts(raw.dataset, style)
     return raw.ready(style if raw.kind == "grpo" else None, on_error)[0]
 
@@ -76,8 +77,20 @@ def open_raw(name: str, split: str = "train", **options) -> RawSet:
             return open_set(name, split, **options)
         known = ", ".join(NAMED_DATASETS)
         raise ValueError(f"unknown data set {name!r}; known: {known}, or a folder, a file, a hub name `owner/name`")
-    made = importlib.import_module(NAMED_DATASETS[name]).build(split, **options)
+    build = importlib.import_module(NAMED_DATASETS[name]).build
+    known = inspect.signature(build).parameters.values()
+    unknown = set(options) - {parameter.name for parameter in known}
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}; it has: {', '.join(p.name for p in known)}")
+    made = build(split, **options)
     return made if isinstance(made, RawSet) else RawSet(made, name=name)
+
+
+def _in_our_columns(dataset: Dataset) -> bool:
+    """Whether rows need a prompt and nothing else: `digits`, `shapes`, and their copies on disk."""
+    features = getattr(dataset, "features", None) or {}
+    ours = {"question": Value("string"), "images": List(Image()), "solution": Value("string")}
+    return isinstance(dataset, Dataset) and all(features.get(name) == feature for name, feature in ours.items())
 
 
 def with_prompts(dataset: Dataset, style: str = "think_answer") -> Dataset:

@@ -26,6 +26,8 @@ def gold_fault(made: Mapping) -> tuple[str, str, str] | None:
             they are looked for in the question) and `worked`, a worked solution.
     """
     gold = made.get("solution")
+    if isinstance(gold, bool):  # a row that did not come through `columns`, which writes it so
+        gold = "true" if gold else "false"
     options = option_table(made.get("options"))
     shown = options or options_in(_question(made))
     letter = gold_letter(gold_text(gold).strip()) if isinstance(gold, str) else None

@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from PIL import Image
 
 from data_scripts import faulty_rows, prepare
@@ -129,3 +129,106 @@ def test_any_set_with_a_column_map(tmp_path, capsys):
     assert prepare.run(None, [*source, *mapped, "--streaming"]) == 0
     row = datasets.load(str(tmp_path / "out"))[0]
     assert (row["images"][0].size, row["solution"]) == ((40, 40), "7")
+
+
+GOOD = {"question": "Q?", "answer": "7", "other": "8"}
+EMPTY = {"question": "Q?", "answer": "", "other": "8"}
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Writes rows to a file, and runs the script on it: `mine(rows, *arguments)` is its exit code."""
+
+    def run(rows: list[dict], *arguments: str) -> int:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        file = tmp_path / "rows.jsonl"
+        if not file.is_file() or file.read_text() != text:
+            file.write_text(text)
+        return prepare.run(None, ["--from", str(file), "--output", str(tmp_path / "out"), *arguments])
+
+    return run
+
+
+def test_a_trial_with_a_limit_is_no_part_of_the_whole(mine, tmp_path, capsys):
+    rows = [GOOD | {"question": f"Q{number}?"} for number in range(6)]
+    assert mine(rows, "--limit", "3") == 0
+    assert mine(rows, "--limit", "3") == 0  # again, and nothing changes
+    assert len(datasets.load(str(tmp_path / "out"))) == 3
+    assert mine(rows) == 1
+    assert "holds parts of {'limit': 3}, not {'limit': None}; give another --output" in capsys.readouterr().err
+
+
+def test_a_part_of_another_length_is_made_again_and_a_stale_one_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "PART_ROWS", 4)
+    rows = Dataset.from_list([{"question": f"Q{number}?", "answer": "1"} for number in range(6)])
+    assert prepare.prepare(RawSet(rows.select(range(3))), tmp_path) == (3, 0)
+    assert prepare.prepare(RawSet(rows), tmp_path) == (6, 0)
+    assert [row["prompt"][-1]["content"][0]["text"] for row in datasets.load(str(tmp_path))] == rows["question"][:]
+    with pytest.raises(ValueError, match="holds parts of a longer source"):
+        prepare.prepare(RawSet(rows.select(range(4))), tmp_path)
+
+
+def test_other_columns_and_a_changed_source_are_refused(mine, tmp_path, capsys):
+    assert mine([GOOD]) == 0
+    assert mine([GOOD], "--column", "solution=other") == 1
+    assert "holds parts of {'columns': {}}, not {'columns': {'solution': 'other'}}" in capsys.readouterr().err
+    assert mine([GOOD | {"answer": "9"}]) == 1
+    assert "holds parts of {'files': [['" in capsys.readouterr().err
+    source = json.loads((tmp_path / "out" / "source.json").read_text())
+    file, size, _ = source["files"][0]
+    assert (file, size, source["columns"]) == (str(tmp_path / "rows.jsonl"), len(json.dumps(GOOD)) + 1, {})
+
+
+def test_a_part_without_a_good_row_is_passed_over(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(prepare, "PART_ROWS", 2)
+    rows = [EMPTY, EMPTY, GOOD, GOOD, EMPTY, EMPTY]
+    for _ in range(2):
+        assert mine(rows) == 0
+        assert "2 rows in" in (printed := capsys.readouterr().out) and "4 left out" in printed
+    assert len(datasets.load(str(tmp_path / "out"))) == 2
+    assert len((tmp_path / "out" / "dropped.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_set_without_a_good_row_says_so_and_does_not_block_the_next_run(mine, tmp_path, capsys):
+    assert mine([EMPTY, EMPTY]) == 1
+    assert "has no good row: all 2 were left out, see" in capsys.readouterr().err
+    assert mine([EMPTY, EMPTY], "--column", "solution=other") == 0
+    assert "2 rows in" in (printed := capsys.readouterr().out) and "0 left out" in printed
+
+
+def test_a_wrong_flag_leaves_nothing_behind(mine, tmp_path, capsys):
+    assert mine([GOOD], "--style", "bad") == 1
+    assert "bad" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        mine([GOOD], "--column", "foo")
+    assert "'foo': expected ROLE=COLUMN, for example prompt=question" in capsys.readouterr().err
+    assert mine([GOOD]) == 0
+
+
+def test_parquet_files_of_something_else_are_left_alone(mine, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    Dataset.from_list([GOOD]).to_parquet(str(tmp_path / "out" / "train-00000.parquet"))
+    before = (tmp_path / "out" / "train-00000.parquet").read_bytes()
+    assert mine([GOOD]) == 1
+    assert "holds Parquet files of something else (no source.json)" in capsys.readouterr().err
+    assert (tmp_path / "out" / "train-00000.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("streaming", [[], ["--streaming"]])
+def test_a_source_that_cannot_be_read_ends_in_one_line(streaming, tmp_path, capsys):
+    (tmp_path / "cut.jsonl").write_text(json.dumps(GOOD) + '\n{"question": "Q\n')
+    source = ["--from", str(tmp_path / "cut.jsonl"), "--output", str(tmp_path / "out")]
+    assert prepare.run(None, [*source, *streaming]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and "cut.jsonl, line 2: no JSON" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_line_of_mmpr_is_named(tmp_path, capsys):
+    public_rows.mmpr(tmp_path)
+    described = next(iter(json.loads((tmp_path / "meta.json").read_text()).values()))
+    annotation = next(path for path in tmp_path.rglob("*.jsonl") if path.name in described["annotation"])
+    annotation.write_text('{"image": 1\n')
+    assert prepare.run("mmpr", ["--path", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
+    assert f"{described['annotation']}, line 1: no JSON" in capsys.readouterr().err

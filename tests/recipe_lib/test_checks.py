@@ -330,6 +330,122 @@ def test_what_cannot_be_opened_is_told_apart_from_what_is_faulty(arguments, word
     assert words in capsys.readouterr().err
 
 
+def lines(path, *rows: dict):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+GOOD, BAD = {"question": "Q?", "answer": "1"}, {"question": "R?", "answer": "???"}
+
+
+def refused(capsys, *arguments) -> str:
+    """The one line with which a check refuses its arguments."""
+    assert main(["check", *(str(argument) for argument in arguments)]) == checks.UNUSABLE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    *bars, last = printed.err.replace("\r", "\n").splitlines()
+    assert last.startswith("error: ") and all("examples" in bar for bar in bars if bar)  # the library's own progress
+    return last
+
+
+def test_splits_that_are_not_there_are_refused_and_a_set_is_not_compared_with_itself(tmp_path, capsys):
+    file = lines(tmp_path / "ok.jsonl", GOOD)
+    for flag in ("--split", "--against"):
+        assert "has no split 'nosuch'; it is a single file, whose one split is: train" in refused(
+            capsys, file, flag, "nosuch"
+        )
+    for other in ("train", file):
+        assert f"--against {other} is what is checked itself" in refused(capsys, file, "--against", other)
+    DatasetDict({"train": small([row("red")]).dataset, "test": small([row("blue")]).dataset}).save_to_disk(
+        tmp_path / "set"
+    )
+    assert "has no split 'nosuch'; it has: train, test" in refused(capsys, tmp_path / "set", "--against", "nosuch")
+    assert main(["check", str(tmp_path / "set"), "--against", "test"]) == checks.CLEAN  # test not with itself
+    assert main(["check", str(tmp_path / "set"), "--split", "test", "--against", "train"]) == checks.CLEAN
+
+
+def test_all_splits_of_another_set_and_of_a_folder_of_tables_are_compared(tmp_path, capsys):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for split, colour in (("train", "red"), ("test", "blue")):
+        small([row(colour, f"{split}?")]).dataset.to_parquet(str(folder / f"{split}-0.parquet"))
+    assert main(["check", str(folder)]) == checks.CLEAN
+    assert "set test: 1 rows" in capsys.readouterr().out
+    other = tmp_path / "other"
+    other.mkdir()
+    data = small([row("blue", "Else?"), row("gold")]).dataset.rename_column("question", "ask")
+    data.to_parquet(str(other / "train.parquet"))
+    arguments = ["check", str(other), "--against", str(folder)]
+    assert main([*arguments, "--column", "prompt=ask"]) == checks.FAULTY
+    assert "in both splits: 1   rows 0" in capsys.readouterr().out
+
+
+def test_a_cleaned_copy_never_mixes_with_an_earlier_one(tmp_path, capsys):
+    clean = tmp_path / "clean"
+    assert main(["check", str(lines(tmp_path / "ok.jsonl", GOOD)), "--drop", str(clean)]) == checks.CLEAN
+    capsys.readouterr()
+    bad = lines(tmp_path / "bad.jsonl", BAD)
+    assert "holds files already; give a new folder, or remove that one" in refused(capsys, bad, "--drop", clean)
+    assert "holds files already" in refused(capsys, clean, "--drop", clean)  # onto the set itself
+    with pytest.raises(ValueError, match="holds files already"):
+        checks.write_clean(open_set(bad), examine(open_set(bad)), clean)
+    assert len(load_from_disk(clean)) == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "place", "words"),
+    [
+        ("--drop", "ok.jsonl", "is a file"),
+        ("--drop", "ok.jsonl/clean", "is a file"),
+        ("--report", ".", "is a folder; give the name of a file"),
+        ("--png", ".", "is a folder; give the name of a file"),
+        ("--report", "ok.jsonl", "is the set itself"),
+        ("--png", "ok.jsonl/x.png", "is a file"),
+        ("--drop", "/proc/nowhere/clean", "cannot be written"),
+        ("--report", "/proc/nowhere/report.json", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_check(flag, place, words, tmp_path, capsys):
+    file = lines(tmp_path / "ok.jsonl", GOOD)
+    assert words in refused(capsys, file, flag, tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["ok.jsonl"]
+
+
+def test_flags_that_do_not_fit_the_set_are_refused(tmp_path, capsys):
+    file = lines(tmp_path / "ok.jsonl", GOOD)
+    assert "--path is for named sets" in refused(capsys, file, "--path", "x")
+    assert "--column: digits is a named set" in refused(capsys, "digits", "--column", "prompt=x")
+    assert "--kind: digits is a named set" in refused(capsys, "digits", "--kind", "mpo")
+    assert "digits has no option 'path'" in refused(capsys, "digits", "--path", "x")
+
+
+def test_a_model_is_counted_by_its_own_rule_or_not_at_all(tmp_path, capsys):
+    file = lines(tmp_path / "ok.jsonl", GOOD)
+    for unknown in ("Qwen/Qwen9", tmp_path):
+        words = refused(capsys, file, "--model", unknown)
+        assert f"--model {unknown}: its processor is not on this machine" in words
+        assert "or name one of: tiny-qwen2.5-vl" in words
+    counter, how = checks.token_counter("smolvlm-instruct")
+    assert counter.rule == NAMED_RULES["smolvlm-instruct"]
+    for words in ("image tokens by its family's TilesRule", "estimated at 3.5", "no limit checked; --max-tokens sets"):
+        assert words in how
+    assert "no limit" not in checks.token_counter("smolvlm-instruct", 2000)[1]
+
+
+def test_broken_input_ends_in_one_line(tmp_path, capsys):
+    (tmp_path / "cut.jsonl").write_text('{"question": "Q\n')
+    assert "cut.jsonl, line 1: no JSON" in refused(capsys, tmp_path / "cut.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "empty.jsonl holds no rows" in refused(capsys, tmp_path / "empty.jsonl")
+
+
+def test_true_false_and_dates_are_golds(tmp_path, capsys):
+    for answers in ((True, False), ("2023-05-03", "2023-05-04")):
+        rows = [{"question": f"Q{place}?", "answer": answer} for place, answer in enumerate(answers)]
+        assert main(["check", str(lines(tmp_path / "rows.jsonl", *rows))]) == checks.CLEAN
+    assert gold(True) is gold(False) is None
+
+
 def test_the_embedded_sets_are_in_order():
     train, test = datasets.open_raw("digits", "train").first(100), datasets.open_raw("digits", "test").first(100)
     assert found(examine(train, against=[test])) == {}
