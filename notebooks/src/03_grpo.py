@@ -115,7 +115,7 @@ trainer = trainers.GRPOTrainer(
     peft_config=adapters.prepare(model, ModelConfig(use_peft=not TINY, lora_dropout=0.0)),
 )
 warnings = watch.attach(trainer)
-first, middle = Probe(trainer, step=1), Probe(trainer, step=max(1, MAX_STEPS // 5))
+first, middle = Probe(trainer, step=1), Probe(trainer, step=min(MAX_STEPS, max(2, MAX_STEPS // 5)))
 for probe in (first, middle):
     trainer.add_callback(probe)
 
@@ -291,7 +291,6 @@ print("\n".join(warnings.said.values()) or "no warnings")
 # %%
 from recipe_lib.record import peak_rss_mb, write_record
 
-kl = [entry["kl"] for entry in trainer.state.log_history if entry.get("kl") is not None]
 write_record(
     OUTPUT_DIR,
     notebook="03_grpo",
@@ -304,7 +303,6 @@ write_record(
     peak_rss_mb=peak_rss_mb(),
     **record_fields(before, after),
     **trainers.run_figures(trainer.state.log_history),
-    kl_last=kl[-1] if kl else None,
 )
 
 # %% [markdown]

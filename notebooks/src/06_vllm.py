@@ -106,8 +106,8 @@ print("accuracy", accuracy_reward([answer], solution=["7"])[0], "format", format
 # ## Train
 #
 # `use_vllm` and `vllm_mode` are the whole difference to a run without vLLM. What the trainer of this repository adds
-# by itself: one placeholder an image, the trainer's number format, its image size limits, no image tokens in
-# completions, and a check of every rollout.
+# by itself: one placeholder an image, the trainer's number format, its image size limits, room for the longest prompt
+# and completion of the data and no more, no image tokens in completions, and a check of every rollout.
 
 # %%
 from trl import GRPOConfig
@@ -126,7 +126,6 @@ config = GRPOConfig(
     max_completion_length=MAX_COMPLETION_LENGTH,
     use_vllm=True,
     vllm_mode="colocate",
-    vllm_max_model_length=512 if tiny else 1536,  # the longest prompt and completion: no memory for more is kept
     vllm_enable_sleep_mode=not tiny,  # vLLM's memory is free while the optimiser works
     bf16=not tiny,
     gradient_checkpointing=not tiny,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import sys
 from unittest import mock
 
@@ -60,6 +61,10 @@ class VLLMGeneration(vllm_generation.VLLMGeneration):
     def _init_vllm(self):
         if self.mode != "colocate":
             return super()._init_vllm()
+        if self.accelerator.num_processes == 1:
+            # accelerate has set 29500 for every run on a CPU, on which a second engine cannot listen; several
+            # processes share the one that their launcher gave them
+            os.environ["MASTER_PORT"] = str(free_port())
         engine = functools.partial(vllm_generation.LLM, **self.engine_arguments())
         with (
             mock.patch.object(vllm_generation, "LLM", engine),
