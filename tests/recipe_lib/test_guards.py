@@ -111,6 +111,7 @@ def test_an_output_folder_that_cannot_be_written(tmp_path):
         guards.check(config(tmp_path / "file" / "out"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["grpo.py", "grpo_captions.py", "mpo.py"])
 def test_a_refusal_is_one_line_on_the_command_line(recipe, root, tmp_path):
     name = recipe.removesuffix(".py")
