@@ -203,8 +203,10 @@ def _require_room(config, source: str, processor, dataset: Dataset | None, rule:
     if config.use_vllm and config.vllm_max_model_length and config.vllm_max_model_length < context:
         context = config.vllm_max_model_length
         name = f"vllm_max_model_length={context}"
-    rows = [] if dataset is None else (dataset[number] for number in range(min(len(dataset), MAX_ROWS)))
-    longest = longest_prompt(rows, processor, rule) if dataset is not None else Longest()
+    longest = Longest()
+    if dataset is not None:
+        rows = (dataset[number] for number in range(min(len(dataset), MAX_ROWS)))
+        longest = longest_prompt(rows, processor, rule)
     left = context - longest.tokens
     if config.max_completion_length <= left and left > 0:
         return

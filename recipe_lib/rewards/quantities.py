@@ -44,7 +44,7 @@ _COMPOUND = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([°'\"]|[A-Za-z\u4e00-\u9fff]+)[\
 _NOUN = re.compile(r"(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)(?:\s+(?:[A-Za-z][A-Za-z'-]*|[\u4e00-\u9fff]+)){0,7}")
 _CONFUSABLE = {"in", "a", "m", "s", "h", "t", "g", "l", "A", "N", "J", "W", "V"}  # units only at the very end
 # Words behind a number that change it, or take it back: "5 and a half", "5 squared", "5 is not the answer".
-_CHANGES = {"not", "never", "or", "nor", "more", "less", "fewer", "than", "half", "quarter", "third", "dozen"}
+_CHANGES = {"not", "never", "or", "nor", "more", "less", "fewer", "than", "dozen"}
 _CHANGES |= set(_FRACTIONS) | {"dozens", "squared", "cubed", "factorial", "minus", "plus"}
 _EMPTY_NOUNS = set("is the answer in total altogether of are there long wide high only".split())  # noqa: SIM905
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)(?:\s*[ap]\.?\s?m\.?)?", re.IGNORECASE)

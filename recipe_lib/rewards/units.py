@@ -35,11 +35,9 @@ s     week=604800 周=604800
 month month=1 个月=1 year=12 yr=12 年=12
 deg   °=1 deg=1 degree=1 度=1 '=1/60 "=1/3600
 rad   rad=1 radian=1
-°C    °C=1 ℃=1 celsius=1 摄氏度=1
-°F    °F=1 fahrenheit=1
+°C    °C=1 ℃=1 C=1 celsius=1 摄氏度=1
+°F    °F=1 F=1 fahrenheit=1
 K     kelvin=1
-°C    C=1
-°F    F=1
 m^3   gallon=0.003785411784 gal=0.003785411784 quart=0.000946352946 pint=0.000473176473
 m^2   ha=10000 hectare=10000 acre=4046.8564224 公顷=10000
 %     %=1 percent=1 百分比=1

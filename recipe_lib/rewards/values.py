@@ -80,7 +80,7 @@ def read(text: str) -> Typed | None:
     """The typed value of a cleaned text; None where it has none."""
     if not text:
         return None
-    if _RANGE.fullmatch(text) and (span := read_group(text)):
+    if span := _read_range(text):
         return span
     return parse_quantity(text) or read_group(text) or _read_named(text) or _read_words(text) or read_formula(text)
 
@@ -88,11 +88,6 @@ def read(text: str) -> Typed | None:
 def read_group(text: str) -> Group | None:
     """Pairs, intervals, sets and lists of at least two values, or a set of any number."""
     text = re.sub(r"^[A-Z](?=\([^()]*,)", "", text)  # the point A(4, 3)
-    ends = _RANGE.fullmatch(text)
-    if ends and float(ends[1]) < float(ends[2]):
-        pieces = [f"{end} {ends[3]}".strip() for end in ends.groups()[:2]]
-        items = tuple(map(_read_item, pieces))
-        return Group("[]", items, text) if all(items) else None
     body = text.replace("\\{", "{").replace("\\}", "}").replace("\\langle", "(").replace("\\rangle", ")")
     brackets, pieces = "", None
     if len(body) > 2 and body[0] in "([{" and body[-1] in ")]}" and _encloses(body):
@@ -114,6 +109,15 @@ def read_group(text: str) -> Group | None:
                 return None
             items.append(item)
     return Group(brackets, tuple(items), text) if 0 < len(items) <= 50 else None
+
+
+def _read_range(text: str) -> Group | None:
+    """From a smaller to a larger number, as a closed interval: "5-7 cm" is no difference."""
+    ends = _RANGE.fullmatch(text)
+    if ends is None or float(ends[1]) >= float(ends[2]):
+        return None
+    items = tuple(_read_item(f"{end} {ends[3]}".strip()) for end in ends.groups()[:2])
+    return Group("[]", items, text) if all(items) else None
 
 
 def read_formula(text: str) -> Formula | None:
