@@ -55,9 +55,8 @@ def main(argv: list[str] | None = None) -> Path:
     guards.check(
         config, model_config, source=models.source(name), dataset=train_set, rule=image_budget.NAMED_RULES.get(name)
     )
-    quantization = get_quantization_config(model_config)
-    options = {"quantization_config": quantization} if quantization else {}
-    model, processor = models.load(name, dtype=model_config.dtype, **options)
+    quantization = get_quantization_config(model_config)  # None without 4 or 8 bits
+    model, processor = models.load(name, dtype=model_config.dtype, quantization_config=quantization)
 
     rewards = [accuracy_reward, format_reward]
     check_rewards(rewards, train_set)  # columns that a reward asks for and the data lacks are refused here

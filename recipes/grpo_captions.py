@@ -53,9 +53,8 @@ def main(argv: list[str] | None = None) -> Path:
     guards.check(
         config, model_config, source=models.source(name), dataset=train_set, rule=image_budget.NAMED_RULES.get(name)
     )
-    quantization = get_quantization_config(model_config)
-    options = {"quantization_config": quantization} if quantization else {}
-    model, processor = models.load(name, dtype=model_config.dtype, **options)
+    quantization = get_quantization_config(model_config)  # None without 4 or 8 bits
+    model, processor = models.load(name, dtype=model_config.dtype, quantization_config=quantization)
 
     similarity = ClipReward(recipe.reward_model, part="all")
     check_rewards([similarity], train_set)

@@ -57,9 +57,8 @@ def main(argv: list[str] | None = None) -> Path:
     test_set = datasets.load(recipe.dataset_name, recipe.eval_split, limit=recipe.n_eval)
     pairs = datasets.load(how.pairs) if make_preferences.are_made(how.pairs) else None
     mpo.check(config, pairs, lora=model_config.use_peft)
-    quantization = get_quantization_config(model_config)
-    options = {"quantization_config": quantization} if quantization else {}
-    model, processor = models.load(name, dtype=model_config.dtype, **options)
+    quantization = get_quantization_config(model_config)  # None without 4 or 8 bits
+    model, processor = models.load(name, dtype=model_config.dtype, quantization_config=quantization)
     if pairs is None:
         questions = datasets.load(recipe.dataset_name, "train", limit=how.n_questions)
         pairs = make_preferences.make(name, model, processor, questions, how, dataset=recipe.dataset_name)
