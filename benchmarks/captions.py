@@ -1,6 +1,7 @@
 """Does a neural reward teach? Caption GRPO over several seeds, each beside its control with shuffled rewards.
 
     python benchmarks/captions.py                                            # seeds 0, 1, 2 and their controls
+    python benchmarks/captions.py --jobs 2                                   # two runs at a time: sooner done
     python benchmarks/captions.py --seeds 0 --max_steps 2 --n_eval 8         # a dry run; the rest goes to the recipe
 
 What is measured is the mean similarity of greedy captions of held-out pictures with their pictures, before and after.
@@ -11,6 +12,9 @@ stands what was not rewarded: how often the right caption was said. The table go
 
 import argparse
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +25,12 @@ from recipe_lib.evaluation import compare
 CONFIG = "recipes/configs/grpo_captions_tiny_qwen2_5_vl.yaml"
 
 
-def run(seed: int, control: bool, folder: Path, more: list[str]) -> tuple[dict, list[dict]]:
+def run(control: bool, folder: Path, threads: int, more: list[str], seed: int) -> tuple[dict, list[dict]]:
     """One run of the captions recipe: its record, and what it said of each held-out picture."""
-    record = run_recipe("recipes/grpo_captions.py", CONFIG, seed, control, folder, *more)
+    folder = folder / f"{'control' if control else 'reward'}_{seed}"
+    recipe = "recipes/grpo_captions.py"
+    record = run_recipe(recipe, CONFIG, seed, control, folder, *more, OMP_NUM_THREADS=str(threads))
+    print(f"{folder.name}: similarity {record['similarity_after']:.3f}", flush=True)
     return record, read_lines(folder / "captions.jsonl")
 
 
@@ -42,14 +49,15 @@ def summarise(runs: list[tuple[dict, list[dict]]]) -> dict:
 def main(argv: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each on its share of the cores")
     parser.add_argument("--output_dir", type=Path, default=ROOT / "outputs" / "benchmarks")
     options, more = parser.parse_known_args(argv)
     table = {}
     for name in ("reward", "control"):
-        runs = []
-        for seed in options.seeds:
-            runs.append(run(seed, name == "control", options.output_dir / "captions" / f"{name}_{seed}", more))
-            print(f"{name} seed {seed}: similarity {runs[-1][0]['similarity_after']:.3f}", flush=True)
+        threads = (os.cpu_count() or 1) // options.jobs or 1
+        one = partial(run, name == "control", options.output_dir / "captions", threads, more)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = list(pool.map(one, options.seeds))
         table[name] = found = summarise(runs)
         low, high = found["gain_ci95"]
         print(

@@ -100,6 +100,10 @@ def check_choice(vision_tower: str | None, model_config: ModelConfig) -> str:
             f"vision_tower=lora with lora_target_modules={model_config.lora_target_modules}: leave one of them out"
         )
     quantised = next((name for name in ("load_in_4bit", "load_in_8bit") if getattr(model_config, name)), None)
+    if quantised and not model_config.use_peft:
+        raise ValueError(
+            f"{quantised}=true with use_peft=false: quantised weights cannot be trained; use_peft: true would do"
+        )
     if choice == "full" and quantised:
         raise ValueError(
             f"vision_tower=full with {quantised}=true: quantised weights cannot be trained; vision_tower: lora would do"

@@ -18,14 +18,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from datasets import ClassLabel, Dataset, Features, Image, IterableDataset, LargeList, List, Value
-from datasets.fingerprint import Hasher
-from datasets.table import ConcatenationTable, InMemoryTable
+from datasets import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
 from recipe_lib.answer_format import system_prompt
 from recipe_lib.conversations import grpo_row, mpo_row
+from recipe_lib.features import undecoded, with_label_names
 from recipe_lib.image_sources import DEFAULT_SOURCE, RowError, Source
 from recipe_lib.images import header, to_rgb
 
@@ -82,20 +80,6 @@ def find_columns(names: Iterable[str], kind: str, given: Mapping[str, str | None
     return found
 
 
-def undecoded(dataset: Dataset | IterableDataset) -> Dataset | IterableDataset:
-    """Return the set with its pictures as they are stored (bytes or path), and without any transform."""
-    features = {name: _plain(feature) for name, feature in (dataset.features or {}).items()}
-    if isinstance(dataset, IterableDataset):
-        for name, feature in features.items():
-            dataset = dataset if feature is None else dataset.cast_column(name, feature)
-        return dataset
-    info = dataset.info.copy()
-    info.features = Features({name: plain or dataset.features[name] for name, plain in features.items()})
-    # cast_column would do, but it writes a list of pictures anew: only the description changes here
-    mark = Hasher.hash([dataset._fingerprint, "undecoded"])
-    return Dataset(dataset.data, info, dataset.split, indices_table=dataset._indices, fingerprint=mark)
-
-
 def renamed(
     dataset: Dataset | IterableDataset, kind: str, given: Mapping[str, str | None] | None = None
 ) -> Dataset | IterableDataset:
@@ -106,7 +90,7 @@ def renamed(
         raise ValueError("the set has no rows and no columns; give one that has")
     found = find_columns(names, kind, given)
     for name in found.values():
-        dataset = _with_label_names(dataset, name)
+        dataset = with_label_names(dataset, name)
     taken = [role for role, name in found.items() if role != name and role in names and role not in found.values()]
     denied = {name for role, named in (given or {}).items() if named is None for name in USUAL[role]}
     taken += [name for name in names if name in denied and name not in found.values() and name not in taken]
@@ -116,30 +100,6 @@ def renamed(
         dataset = dataset.rename_columns({name: f"_{role}" for name, role in wanted.items()})
         wanted = {f"_{role}": role for role in wanted.values()}
     return dataset.rename_columns(wanted)
-
-
-def _with_label_names(dataset: Dataset | IterableDataset, name: str) -> Dataset | IterableDataset:
-    """Return the set with a column of class numbers as the classes' names: as golds, numbers would mean nothing."""
-    feature = (dataset.features or {}).get(name)
-    if not isinstance(feature, ClassLabel):
-        return dataset
-    names = dict(enumerate(feature.names))  # the hub writes -1 where a row has no label
-    features = Features({**dataset.features, name: Value("string")})
-    if isinstance(dataset, IterableDataset):
-        return dataset.map(partial(_named_label, name=name, names=names), features=features)
-    stored = dataset.data.column(name).to_pylist()
-    texts = InMemoryTable(pa.table({name: pa.array([names.get(number) for number in stored], pa.string())}))
-    others = dataset.data.remove_column(dataset.data.column_names.index(name))
-    # beside the others, which stay where they are on disk: a map would write the pictures anew
-    data = ConcatenationTable.from_tables([others, texts], axis=1)
-    info = dataset.info.copy()
-    info.features = Features({column: features[column] for column in data.column_names})
-    mark = Hasher.hash([dataset._fingerprint, "label names", name])
-    return Dataset(data, info, dataset.split, indices_table=dataset._indices, fingerprint=mark)
-
-
-def _named_label(row: dict, name: str, names: dict[int, str]) -> dict:
-    return {name: names.get(row[name])}
 
 
 def look_over(
@@ -244,15 +204,6 @@ def column_pair(text: str) -> tuple[str, str]:
     if not (role and equals and column):
         raise argparse.ArgumentTypeError(f"{text!r}: expected ROLE=COLUMN, for example prompt=question")
     return role, column
-
-
-def _plain(feature: Any) -> Any:
-    """The same feature with pictures undecoded, or None where there is nothing to change."""
-    if isinstance(feature, Image):
-        return Image(decode=False) if feature.decode else None
-    if isinstance(feature, List | LargeList) and (inner := _plain(feature.feature)) is not None:
-        return type(feature)(inner)
-    return None
 
 
 def _undated(value: Any) -> Any:

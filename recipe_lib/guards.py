@@ -79,7 +79,6 @@ def check(
     require_moving_policy(config)
     _require_vllm(config)
     if model_config is not None:
-        require_trainable_weights(model_config)
         _require_weights_for_vllm(config, model_config)
     if dataset is not None:
         _require_questions(config, len(dataset))
@@ -102,11 +101,8 @@ def run(main: Callable[[], object]) -> None:
         print(stop, file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError, ImportError) as error:
-        frame = error.__traceback__
-        while frame is not None:
-            if frame.tb_frame.f_code.co_name == "train":
-                raise
-            frame = frame.tb_next
+        if hasattr(error, "__notes__"):  # `trainers.train` says how far it came
+            raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 
@@ -177,15 +173,6 @@ def _require_vllm(config: trl.GRPOConfig) -> None:
         raise ValueError(
             "use_vllm=true, but vLLM is not installed; use_vllm: false would do, or on a machine with a GPU run "
             "`uv pip install -r requirements.txt -r requirements-vllm.txt`"
-        )
-
-
-def require_trainable_weights(model_config: ModelConfig) -> None:
-    """Refuse quantised weights without an adapter to train."""
-    quantised = next((name for name in ("load_in_4bit", "load_in_8bit") if getattr(model_config, name)), None)
-    if quantised and not model_config.use_peft:
-        raise ValueError(
-            f"{quantised}=true with use_peft=false: quantised weights cannot be trained; use_peft: true would do"
         )
 
 

@@ -17,6 +17,7 @@ the tiny models neither does better (notebooks/05_mpo: -0.1 points, -0.8 to +0.5
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from datasets import Dataset
@@ -28,6 +29,7 @@ from recipe_lib.answer_format import completion_text
 from recipe_lib.checkpoints import LoadsItsWeights
 from recipe_lib.columns import row_name
 from recipe_lib.image_sources import RowError
+from recipe_lib.record import prepare_output
 
 WEIGHTS = {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}  # the paper's, section 5 and the authors' script
 SHIFTS = ("none", "running_mean")
@@ -114,9 +116,10 @@ def check(
         lora: whether an adapter is trained.
 
     Raises:
-        ValueError: a reference model beside LoRA.
+        ValueError: a reference model beside LoRA; an output folder that cannot be written to.
         RowError: a pair whose two answers are the same text.
     """
+    prepare_output(Path(args.output_dir))
     if lora and ref_model is not None:
         raise ValueError(
             f"ref_model={type(ref_model).__name__} beside LoRA: with its adapter switched off the model is its own "

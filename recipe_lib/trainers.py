@@ -6,12 +6,14 @@ trainers.train(trainer, resume=RESUME)
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,14 +64,38 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
     if not torch.cuda.is_available():
         trainer.args.dataloader_pin_memory = False  # torch warns at every epoch where there is nothing to pin for
     started = time.perf_counter()
-    with stop:
-        trainer.train(resume_from_checkpoint=checkpoint)
+    with stop, _tools_may_be_none(trainer):
+        try:
+            trainer.train(resume_from_checkpoint=checkpoint)
+        except Exception as error:
+            error.add_note(f"in training, after step {trainer.state.global_step}; checkpoints are in {folder}")
+            raise
     if stop.interrupted:
         raise KeyboardInterrupt(
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}; "
             f"checkpoint and {LOG_NAME} are in {folder}. Run again with RESUME=True to go on."
         )
     return time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _tools_may_be_none(trainer: Trainer) -> Iterator[None]:
+    """Keep a warning that means nothing out of every step; a run with tools or own template arguments still gets it.
+
+    TRL hands `tools=None` to every processor. Where the template has no tools, as SmolVLM's, transformers takes it for
+    a misplaced argument.
+    """
+    logger = logging.getLogger("transformers.processing_utils")
+    own = getattr(trainer, "tools", None) or getattr(trainer, "chat_template_kwargs", None)
+
+    def said(record: logging.LogRecord) -> bool:
+        return bool(own) or "have to be in `processor_kwargs`" not in record.getMessage()
+
+    logger.addFilter(said)
+    try:
+        yield
+    finally:
+        logger.removeFilter(said)
 
 
 class _StopOnInterrupt(TrainerCallback):

@@ -37,6 +37,12 @@ def attach(trainer: GRPOTrainer, *, every: int = 25, groups: int = 4) -> Warning
     return warnings
 
 
+def check_every(every: int) -> None:
+    """Refuse, before anything is loaded, pages of the gallery that are no step apart."""
+    if every < 1:
+        raise ValueError(f"gallery_every={every}: pages are at least one step apart; gallery_every: 25 would do")
+
+
 class Spread(TrainerCallback):
     """Log `spread/NAME`, the standard deviation within a group, its mean over the groups, for each reward part.
 
@@ -70,8 +76,7 @@ class Gallery(TrainerCallback):
     """Write the rollout in hand as a page, and as a table to TensorBoard where it runs, every `every` steps."""
 
     def __init__(self, trainer: GRPOTrainer, *, every: int = 25, groups: int = 4):
-        if every < 1:
-            raise ValueError(f"every={every}: pages are at least one step apart; every: 25 would do")
+        check_every(every)
         self.trainer, self.every, self.groups = trainer, every, groups
 
     def on_step_end(self, args, state, control, **kwargs):

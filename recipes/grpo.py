@@ -52,6 +52,7 @@ def main(argv: list[str] | None = None) -> Path:
     train_set = datasets.load(recipe.dataset_name, "train", limit=recipe.n_train)
     test_set = datasets.load(recipe.dataset_name, "test", limit=recipe.n_eval)
     adapters.check_choice(recipe.vision_tower, model_config)
+    watch.check_every(recipe.gallery_every)
     guards.check(
         config, model_config, source=models.source(name), dataset=train_set, rule=image_budget.NAMED_RULES.get(name)
     )

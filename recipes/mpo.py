@@ -26,7 +26,7 @@ from recipe_lib import adapters, datasets, guards, models, mpo, trainers
 from recipe_lib.evaluation import evaluate, record_fields, write_answers
 from recipe_lib.image_budget import require_fit
 from recipe_lib.mpo import MPOConfig, MPOTrainer
-from recipe_lib.record import peak_rss_mb, prepare_output, write_record
+from recipe_lib.record import peak_rss_mb, write_record
 
 
 @dataclass
@@ -52,8 +52,6 @@ def main(argv: list[str] | None = None) -> Path:
 
     models.source(name)
     adapters.check_choice(recipe.vision_tower, model_config)
-    guards.require_trainable_weights(model_config)
-    prepare_output(Path(config.output_dir))
     test_set = datasets.load(recipe.dataset_name, recipe.eval_split, limit=recipe.n_eval)
     pairs = datasets.load(how.pairs) if make_preferences.are_made(how.pairs) else None
     mpo.check(config, pairs, lora=model_config.use_peft)

@@ -85,6 +85,7 @@ def test_own_targets_win():
     [
         ({}, "open", r"vision_tower='open': one of frozen, lora, full would do"),
         ({}, "lora", r"vision_tower=lora with use_peft=false: use_peft: true would do"),
+        ({"load_in_4bit": True}, None, r"load_in_4bit=true with use_peft=false.*use_peft: true would do"),
         ({"use_peft": True, "load_in_4bit": True}, "full", r"load_in_4bit=true.*vision_tower: lora would do"),
         ({"use_peft": True, "lora_target_modules": ["q_proj", "o_proj"]}, "lora", "leave one of them out"),
     ],

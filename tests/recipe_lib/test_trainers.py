@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
-from recipe_lib import datasets, models, trainers
+from recipe_lib import datasets, guards, models, trainers
 from recipe_lib.rewards import accuracy_reward, format_reward
 
 
@@ -60,8 +60,8 @@ def test_a_resumed_log_has_every_step_once(tmp_path):
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
 
 
-def make_trainer(folder, steps=4, callbacks=(), dataset=None):
-    model, processor = models.load("tiny-qwen2.5-vl")
+def make_trainer(folder, steps=4, callbacks=(), dataset=None, name="tiny-qwen2.5-vl"):
+    model, processor = models.load(name)
     config = GRPOConfig(
         output_dir=str(folder),
         max_steps=steps,
@@ -131,6 +131,34 @@ def test_nothing_to_resume_is_said_and_a_fresh_run_empties_the_log(tmp_path, cap
     assert "Nothing to resume" in capsys.readouterr().out
     trainers.train(make_trainer(tmp_path, steps=1))
     assert "old" not in (tmp_path / trainers.LOG_NAME).read_text()
+
+
+@pytest.mark.slow
+def test_steps_of_smolvlm_are_not_buried_in_warnings(tmp_path, caplog):
+    trainer = make_trainer(tmp_path, steps=2, name="tiny-smolvlm")
+    trainers.train(trainer)
+    assert "processor_kwargs" not in caplog.text
+    trainer.train()  # TRL's own: the library's logger is as it was
+    assert "processor_kwargs" in caplog.text
+
+
+class FailAt(TrainerCallback):
+    """A disk that is full, in the middle of a run."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise OSError("No space left on device")
+
+
+@pytest.mark.slow
+def test_a_fault_in_mid_run_keeps_its_traceback_and_says_how_far_it_came(tmp_path):
+    trainer = make_trainer(tmp_path, steps=3, callbacks=[FailAt(1)])
+    with pytest.raises(OSError, match="No space left") as caught:
+        guards.run(lambda: trainers.train(trainer))
+    assert caught.value.__notes__ == [f"in training, after step 1; checkpoints are in {tmp_path}"]
 
 
 @pytest.mark.slow

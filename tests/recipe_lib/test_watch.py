@@ -196,3 +196,9 @@ def test_trackio_gets_completions_with_pictures(root, tmp_path):
         stored = "\n".join(str(row) for name in tables for row in connection.execute(f'select * from "{name}"'))
     assert "completions" in stored and "spread/lengths" in stored
     assert list(folder.rglob("*.png")), "no picture beside the table"
+
+
+def test_pages_that_are_no_step_apart_are_refused():
+    watch.check_every(1)
+    with pytest.raises(ValueError, match=r"gallery_every=0: .*gallery_every: 25 would do"):
+        watch.check_every(0)
