@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
-from recipe_lib import models
+from recipe_lib import models, template_warnings
 
 Answer = tuple[str, bool]
 Sampler = Callable[[list[str], list[list], int, int], list[list[Answer]]]
@@ -22,7 +22,8 @@ def chat_text(processor: ProcessorMixin, prompt: list[dict], *, with_images: boo
     """The prompt as the model reads it, up to where its answer begins; without its images on request."""
     if not with_images:
         prompt = [{**turn, "content": [part for part in turn["content"] if part["type"] != "image"]} for turn in prompt]
-    return processor.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+    with template_warnings.left_out(processor):
+        return processor.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
 
 
 def transformers_sampler(

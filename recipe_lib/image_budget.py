@@ -17,6 +17,7 @@ from typing import Any
 from transformers.image_processing_utils import select_best_resolution
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
+from recipe_lib import template_warnings
 from recipe_lib.image_sources import DEFAULT_SOURCE, RowError, Source
 from recipe_lib.images import as_list, header
 
@@ -228,7 +229,8 @@ def prompt_tokens(
         rule: as `rule_for(processor)`, which is the default.
     """
     rule = rule or rule_for(processor)
-    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    with template_warnings.left_out(processor):
+        text = processor.apply_chat_template(messages, add_generation_prompt=True)
     pieces = text.split(processor.image_token)
     filled = [pieces[0]]
     for piece, (width, height) in zip(pieces[1:], sizes, strict=True):

@@ -6,14 +6,12 @@ trainers.train(trainer, resume=RESUME)
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ import trl
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 
+from recipe_lib import template_warnings
 from recipe_lib.checkpoints import LoadsItsWeights, SaveBetweenRollouts, ShufflesByEpoch, last_complete
 from recipe_lib.mixed_rows import KeepsPictures
 from recipe_lib.rollouts import VLLMRollouts
@@ -64,7 +63,7 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
     if not torch.cuda.is_available():
         trainer.args.dataloader_pin_memory = False  # torch warns at every epoch where there is nothing to pin for
     started = time.perf_counter()
-    with stop, _tools_may_be_none(trainer):
+    with stop, template_warnings.left_out(trainer.processing_class):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
         except Exception as error:
@@ -76,26 +75,6 @@ def train(trainer: Trainer, *, resume: bool = False) -> float:
             f"checkpoint and {LOG_NAME} are in {folder}. Run again with RESUME=True to go on."
         )
     return time.perf_counter() - started
-
-
-@contextlib.contextmanager
-def _tools_may_be_none(trainer: Trainer) -> Iterator[None]:
-    """Keep a warning that means nothing out of every step; a run with tools or own template arguments still gets it.
-
-    TRL hands `tools=None` to every processor. Where the template has no tools, as SmolVLM's, transformers takes it for
-    a misplaced argument.
-    """
-    logger = logging.getLogger("transformers.processing_utils")
-    own = getattr(trainer, "tools", None) or getattr(trainer, "chat_template_kwargs", None)
-
-    def said(record: logging.LogRecord) -> bool:
-        return bool(own) or "have to be in `processor_kwargs`" not in record.getMessage()
-
-    logger.addFilter(said)
-    try:
-        yield
-    finally:
-        logger.removeFilter(said)
 
 
 class _StopOnInterrupt(TrainerCallback):

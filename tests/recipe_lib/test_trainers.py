@@ -136,6 +136,7 @@ def test_nothing_to_resume_is_said_and_a_fresh_run_empties_the_log(tmp_path, cap
 @pytest.mark.slow
 def test_steps_of_smolvlm_are_not_buried_in_warnings(tmp_path, caplog):
     trainer = make_trainer(tmp_path, steps=2, name="tiny-smolvlm")
+    guards.check(trainer.args, source=models.source("tiny-smolvlm"), dataset=trainer.train_dataset)
     trainers.train(trainer)
     assert "processor_kwargs" not in caplog.text
     trainer.train()  # TRL's own: the library's logger is as it was
