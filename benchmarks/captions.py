@@ -12,20 +12,18 @@ stands what was not rewarded: how often the right caption was said. The table go
 
 import argparse
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from learning import ROOT, read_lines, run_recipe
+from learning import ROOT, read_lines, run_recipe, run_seeds
 
 from recipe_lib.evaluation import compare
 
 CONFIG = "recipes/configs/grpo_captions_tiny_qwen2_5_vl.yaml"
 
 
-def run(control: bool, folder: Path, threads: int, more: list[str], seed: int) -> tuple[dict, list[dict]]:
+def run(control: bool, folder: Path, more: list[str], *, threads: int, seed: int) -> tuple[dict, list[dict]]:
     """One run of the captions recipe: its record, and what it said of each held-out picture."""
     folder = folder / f"{'control' if control else 'reward'}_{seed}"
     recipe = "recipes/grpo_captions.py"
@@ -54,10 +52,8 @@ def main(argv: list[str] | None = None) -> dict:
     options, more = parser.parse_known_args(argv)
     table = {}
     for name in ("reward", "control"):
-        threads = (os.cpu_count() or 1) // options.jobs or 1
-        one = partial(run, name == "control", options.output_dir / "captions", threads, more)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            runs = list(pool.map(one, options.seeds))
+        one = partial(run, name == "control", options.output_dir / "captions", more)
+        runs = run_seeds(one, options.seeds, options.jobs)
         table[name] = found = summarise(runs)
         low, high = found["gain_ci95"]
         print(

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,14 @@ def read_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def run(config: str, control: bool, threads: int, folder: Path, seed: int) -> tuple[dict, list[dict]]:
+def run_seeds(run: Callable[..., tuple], seeds: list[int], jobs: int) -> list[tuple[dict, list[dict]]]:
+    """`run(threads=..., seed=...)` for each seed in order, `jobs` at a time, each on its share of the cores."""
+    share = partial(run, threads=(os.cpu_count() or 1) // jobs or 1)
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(lambda seed: share(seed=seed), seeds))
+
+
+def run(config: str, control: bool, folder: Path, *, threads: int, seed: int) -> tuple[dict, list[dict]]:
     """One run of the GRPO recipe: its record and its answers."""
     folder = folder / f"{'control' if control else 'reward'}_{seed}"
     record = run_recipe("recipes/grpo.py", config, seed, control, folder, OMP_NUM_THREADS=str(threads))
@@ -79,9 +87,7 @@ def main() -> None:
     folder = ROOT / "outputs" / "benchmarks"
     table = {}
     for control in (False, True):
-        one = partial(run, options.config, control, (os.cpu_count() or 1) // options.jobs or 1, folder / name)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            runs = list(pool.map(one, options.seeds))
+        runs = run_seeds(partial(run, options.config, control, folder / name), options.seeds, options.jobs)
         kind = "control" if control else "reward"
         table[kind] = summarise(runs)
         low, high = table[kind]["gain_ci95"]
