@@ -1,9 +1,9 @@
 """How far the policy has moved since it sampled: probability ratios of one rollout, per token and per sequence.
 
-probe = ratios.Probe(trainer, step=8)
+probe = ratios.Probe(trainer, steps=[8])
 trainer.add_callback(probe)
 ...train...
-probe.rollout.token_ratios(), probe.rollout.sequence_ratios()
+probe.rollouts[8].token_ratios(), probe.rollouts[8].sequence_ratios()
 """
 
 from __future__ import annotations
@@ -60,23 +60,28 @@ class Rollout:
 
 
 class Probe(TrainerCallback):
-    """Keep the rollout that optimiser step `step` (from 1) trains on: `rollout`, its `new` taken after that step.
+    """Keep what single optimiser steps (from 1) train on: `rollouts[step]`, its `new` taken after that step.
 
-    Costs two forward passes over the rollout, in that step alone; training is not changed by it. The rollout is kept
-    in the trainer's output folder, so that a run that was resumed after the step has it too.
+    Costs two forward passes over the rollout, in these steps alone; training is not changed by it. Each rollout is
+    kept in the trainer's output folder, so that a run that was resumed after the step has it too.
     """
 
-    def __init__(self, trainer: GRPOTrainer, step: int):
-        self.trainer, self.step, self.rollout = trainer, step, None
-        self.path = Path(trainer.args.output_dir) / f"rollout_{step}.npz"
+    def __init__(self, trainer: GRPOTrainer, steps: list[int]):
+        self.trainer, self.steps = trainer, set(steps)
+        self.rollouts: dict[int, Rollout] = {}
+
+    def _path(self, step: int) -> Path:
+        return Path(self.trainer.args.output_dir) / f"rollout_{step}.npz"
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step >= self.step and self.path.is_file():
-            with np.load(self.path) as saved:
-                self.rollout = Rollout(**saved)
+        for step in self.steps:
+            if state.global_step >= step and self._path(step).is_file():
+                with np.load(self._path(step)) as saved:
+                    self.rollouts[step] = Rollout(**saved)
 
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        if state.global_step + 1 != self.step:
+        step = state.global_step + 1
+        if step not in self.steps:
             return
         self._batches = self.trainer._buffered_inputs
         old = [batch.get("old_per_token_logps") for batch in self._batches]
@@ -86,14 +91,14 @@ class Probe(TrainerCallback):
             for b, known in zip(self._batches, old, strict=True)
         ]
         parts = [[b[key] for b in self._batches] for key in ("completion_ids", "completion_mask", "advantages")]
-        self.rollout = Rollout(*(_joined(part) for part in parts), _joined(old))
+        self.rollouts[step] = Rollout(*(_joined(part) for part in parts), _joined(old))
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            self.rollout.new = _joined([completion_logps(self.trainer, batch) for batch in self._batches])
+        if (step := state.global_step) in self.steps:
+            self.rollouts[step].new = _joined([completion_logps(self.trainer, batch) for batch in self._batches])
             del self._batches
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(self.path, **vars(self.rollout))
+            self._path(step).parent.mkdir(parents=True, exist_ok=True)
+            np.savez(self._path(step), **vars(self.rollouts[step]))
 
 
 def _joined(parts: list[torch.Tensor]) -> np.ndarray:

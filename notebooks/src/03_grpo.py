@@ -115,9 +115,9 @@ trainer = trainers.GRPOTrainer(
     peft_config=adapters.prepare(model, ModelConfig(use_peft=not TINY, lora_dropout=0.0)),
 )
 warnings = watch.attach(trainer)
-first, middle = Probe(trainer, step=1), Probe(trainer, step=min(MAX_STEPS, max(2, MAX_STEPS // 5)))
-for probe in (first, middle):
-    trainer.add_callback(probe)
+middle = min(MAX_STEPS, max(2, MAX_STEPS // 5))
+probe = Probe(trainer, steps=[1, middle])  # keeps what these steps train on
+trainer.add_callback(probe)
 
 # %%
 train_seconds = trainers.train(trainer, resume=RESUME)
@@ -190,7 +190,7 @@ plot_logged(
 # advantage: the method does not know which of them was the mistake.
 
 # %%
-rollout = first.rollout
+rollout = probe.rollouts[1]
 shown = np.argsort(-np.abs(rollout.advantages), kind="stable")[:24]
 signed = np.where(rollout.mask[shown] == 1, rollout.advantages[shown, None], np.nan)
 figure, axis = plt.subplots(figsize=(9, 4))
@@ -221,13 +221,13 @@ plot_logged(
 # ever clipped. What the step then does to the ratios of its own tokens shows how large a step is:
 
 # %%
-moved = middle.rollout.token_ratios()
+moved = probe.rollouts[middle].token_ratios()
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.2))
 axes[0].hist(np.clip(moved, 0.5, 1.5), bins=60, color="#1f6feb")
 axes[0].set_yscale("log")
 for edge in (1 - config.epsilon, 1 + config.epsilon):
     axes[0].axvline(edge, color="#c2410c", linestyle="--")
-axes[0].set(title=f"Ratio of each token after step {middle.step}", xlabel="ratio", ylabel="tokens")
+axes[0].set(title=f"Ratio of each token after step {middle}", xlabel="ratio", ylabel="tokens")
 ratio = np.linspace(0.5, 1.5, 200)
 for advantage, colour in ((1, "#1f6feb"), (-1, "#c2410c")):
     kept = np.minimum(ratio * advantage, np.clip(ratio, 1 - config.epsilon, 1 + config.epsilon) * advantage)

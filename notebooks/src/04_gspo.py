@@ -151,8 +151,8 @@ trainer = trainers.GRPOTrainer(
 )
 warnings = watch.attach(trainer)
 # the last step on a rollout, about a third into the run: after it the policy has moved STEPS_PER_GENERATION times
-step = max(1, MAX_STEPS // 3 // STEPS_PER_GENERATION) * STEPS_PER_GENERATION
-probe = Probe(trainer, step=min(step, MAX_STEPS))
+step = min(MAX_STEPS, max(1, MAX_STEPS // 3 // STEPS_PER_GENERATION) * STEPS_PER_GENERATION)
+probe = Probe(trainer, steps=[step])
 trainer.add_callback(probe)
 
 # %%
@@ -169,7 +169,7 @@ print(f"{trainer.state.global_step} steps in {train_seconds:.0f} s")
 import matplotlib.pyplot as plt
 import numpy as np
 
-of_tokens, of_answers = probe.rollout.token_ratios(), probe.rollout.sequence_ratios()
+of_tokens, of_answers = probe.rollouts[step].token_ratios(), probe.rollouts[step].sequence_ratios()
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.2))
 panels = (
     (of_tokens, (1 - 0.2, 1 + 0.2), "GRPO: ratio of each token", "tokens"),

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import tempfile
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ def test_weights_0_0_1_are_sft_on_the_chosen_answers_step_by_step(folder, tmp_pa
 
 
 def config(**options) -> MPOConfig:
-    return MPOConfig(output_dir="unused", **QUIET, **options)
+    return MPOConfig(output_dir=f"{tempfile.gettempdir()}/mpo-configs", **QUIET, **options)
 
 
 def test_weights_left_out_are_the_papers():

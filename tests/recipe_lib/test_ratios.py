@@ -29,13 +29,16 @@ def test_probe_agrees_with_the_trainer_s_clip_ratio(family, tmp_path):
     settings = {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4}
     settings |= {"num_iterations": 3, "lr_scheduler_type": "constant", "max_steps": 3}
     trainer = make_trainer(tmp_path, family, rows([1, 1]), **settings)
-    probe = ratios.Probe(trainer, step=2)
+    probe = ratios.Probe(trainer, steps=[1, 2])
     trainer.add_callback(probe)
     train(trainer)
-    rollout = probe.rollout
-    again = ratios.Probe(trainer, step=2)  # as after a resume from a later checkpoint
+    again = ratios.Probe(trainer, steps=[1, 2])  # as after a resume from a later checkpoint
     again.on_train_begin(trainer.args, trainer.state, trainer.control)
-    assert all(np.array_equal(getattr(again.rollout, key), value) for key, value in vars(rollout).items())
+    for step, kept in probe.rollouts.items():
+        assert all(np.array_equal(getattr(again.rollouts[step], key), value) for key, value in vars(kept).items())
+    # one rollout, taken up before each of its steps: it was sampled once, and has moved further after the second
+    first, rollout = probe.rollouts[1], probe.rollouts[2]
+    assert np.array_equal(first.old, rollout.old) and not np.array_equal(first.new, rollout.new)
     moved, gain = rollout.sequence_ratios(), rollout.advantages
     clipped = ((moved > 1 + 4e-4) & (gain > 0)) | ((moved < 1 - 3e-4) & (gain < 0))
     logged = [entry["clip_ratio/region_mean"] for entry in trainer.state.log_history if "loss" in entry]
@@ -50,8 +53,8 @@ def test_probe_changes_nothing(tmp_path):
     for with_probe in (False, True):
         trainer = make_trainer(tmp_path, "qwen2.5-vl", rows([1, 1]))
         if with_probe:
-            probe = ratios.Probe(trainer, step=1)
+            probe = ratios.Probe(trainer, steps=[1])
             trainer.add_callback(probe)
         train(trainer)
         final.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
-    assert torch.equal(*final) and not np.allclose(probe.rollout.token_ratios(), 1)
+    assert torch.equal(*final) and not np.allclose(probe.rollouts[1].token_ratios(), 1)
