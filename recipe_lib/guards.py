@@ -16,6 +16,7 @@ from pathlib import Path
 
 import trl
 from datasets import Dataset
+from transformers import TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from trl import ModelConfig
 
@@ -32,6 +33,7 @@ class GRPOConfig(trl.GRPOConfig):
     """TRL's config, whose refusal of a batch without whole groups says what would do."""
 
     def __post_init__(self):
+        require_numbers(self)
         if self.num_generations < 2:
             raise ValueError(
                 f"num_generations={self.num_generations}: an answer is judged against the others of its group, "
@@ -75,6 +77,7 @@ def check(
         dataset: training rows with `prompt` and `images`. The prompts of the first `MAX_ROWS` are counted.
         rule: what a picture costs, where the run sets other limits than the processor's own.
     """
+    require_numbers(config)
     _require_known_values(config)
     require_moving_policy(config)
     _require_vllm(config)
@@ -115,6 +118,24 @@ _KNOWN = {
     "vllm_model_impl": ("auto", "vllm", "transformers"),
 }
 _AT_LEAST_ONE = ("max_completion_length", "steps_per_generation", "num_iterations", "gradient_accumulation_steps")
+
+
+def require_numbers(config: TrainingArguments) -> None:
+    """Refuse numbers that a trainer takes for something else, or takes until the first step."""
+    if config.max_steps == 0 or config.max_steps < -1:
+        raise ValueError(
+            f"max_steps={config.max_steps}: transformers would train for num_train_epochs={config.num_train_epochs:g} "
+            "instead; max_steps: 100 would do, or -1 where epochs are meant"
+        )
+    if config.learning_rate < 0:
+        raise ValueError(f"learning_rate={config.learning_rate}: learning_rate: 1e-6 would do, or 0 to learn nothing")
+    if config.beta < 0:
+        raise ValueError(f"beta={config.beta} would push the policy off the reference model; beta: 0 is the least")
+    if getattr(config, "temperature", 1.0) <= 0:
+        raise ValueError(
+            f"temperature={config.temperature}: the answers of a group are sampled, so that they differ; "
+            "temperature: 1.0 would do"
+        )
 
 
 def _require_known_values(config: trl.GRPOConfig) -> None:

@@ -25,6 +25,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from trl import DPOConfig, DPOTrainer
 
+from recipe_lib import guards
 from recipe_lib.answer_format import completion_text
 from recipe_lib.checkpoints import LoadsItsWeights
 from recipe_lib.columns import row_name
@@ -63,6 +64,7 @@ class MPOConfig(DPOConfig):
     )
 
     def __post_init__(self):
+        guards.require_numbers(self)
         losses = [self.loss_type] if isinstance(self.loss_type, str) else list(self.loss_type)
         if self.loss_weights is None and sorted(losses) == sorted(WEIGHTS):
             self.loss_weights = [WEIGHTS[name] for name in losses]

@@ -112,11 +112,9 @@ print(f"before: {before.accuracy:.1%} right")
 # are wrong, teaches nothing. These settings are all there is to it:
 
 # %%
-from trl import GRPOConfig
+from recipe_lib import guards, trainers
 
-from recipe_lib import trainers
-
-config = GRPOConfig(
+config = guards.GRPOConfig(  # TRL's own, and says what would do where a value would not
     output_dir=OUTPUT_DIR,
     max_steps=MAX_STEPS,
     learning_rate=LEARNING_RATE,
@@ -136,6 +134,7 @@ config = GRPOConfig(
     push_to_hub=PUSH_TO_HUB,
     seed=SEED,
 )
+guards.check(config, source=models.source(MODEL), dataset=train_set)  # what would only fail in mid-run
 trainer = trainers.GRPOTrainer(
     model=model,
     reward_funcs=[accuracy_reward, format_reward],

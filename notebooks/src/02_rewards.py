@@ -197,9 +197,7 @@ plt.show()
 # Now a real model. Somebody would like longer reasoning, and adds a reward for length. What could go wrong?
 
 # %%
-from trl import GRPOConfig
-
-from recipe_lib import models, trainers
+from recipe_lib import guards, models, trainers
 from recipe_lib.answer_format import completion_text
 from recipe_lib.evaluation import evaluate, record_fields
 from recipe_lib.rewards import combine
@@ -232,7 +230,7 @@ MENDED = combine(
 def run(reward):
     """Train a fresh model on `reward`: the trainer, the answers afterwards, and the seconds it took."""
     model, processor = models.load(MODEL)
-    config = GRPOConfig(
+    config = guards.GRPOConfig(
         output_dir=f"{OUTPUT_DIR}/{reward.__name__}",
         max_steps=MAX_STEPS,
         learning_rate=LEARNING_RATE,
@@ -251,6 +249,7 @@ def run(reward):
         push_to_hub=PUSH_TO_HUB,
         seed=SEED,
     )
+    guards.check(config, source=models.source(MODEL), dataset=train_set)
     trainer = trainers.GRPOTrainer(
         model=model, reward_funcs=[reward], args=config, train_dataset=train_set, processing_class=processor
     )

@@ -110,13 +110,11 @@ print("accuracy", accuracy_reward([answer], solution=["7"])[0], "format", format
 # and completion of the data and no more, no image tokens in completions, and a check of every rollout.
 
 # %%
-from trl import GRPOConfig
-
-from recipe_lib import trainers
+from recipe_lib import guards, trainers
 from recipe_lib.evaluation import evaluate, record_fields
 
 tiny = MODEL.startswith("tiny")
-config = GRPOConfig(
+config = guards.GRPOConfig(
     output_dir=OUTPUT_DIR,
     max_steps=MAX_STEPS,
     learning_rate=LEARNING_RATE,
@@ -135,6 +133,7 @@ config = GRPOConfig(
     push_to_hub=PUSH_TO_HUB,
     seed=SEED,
 )
+guards.check(config, source=models.source(MODEL), dataset=train_set)
 before = evaluate(model, processor, test_set, max_new_tokens=MAX_COMPLETION_LENGTH, description="before")
 trainer = trainers.GRPOTrainer(
     model=model,

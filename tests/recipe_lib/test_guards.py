@@ -10,6 +10,7 @@ import pytest
 from trl import ModelConfig, TrlParser
 
 from recipe_lib import datasets, guards, models
+from recipe_lib.mpo import MPOConfig
 
 TINY = models.source("tiny-qwen2.5-vl")
 
@@ -98,6 +99,29 @@ def test_eight_bits_with_colocated_vllm(tmp_path):
 def test_values_that_trl_would_take_until_mid_run(tmp_path, settings, words):
     with pytest.raises(ValueError, match=words):
         guards.check(config(tmp_path, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_steps": 0}, "max_steps=0: transformers would train for num_train_epochs=3 instead"),
+        ({"max_steps": -3}, "max_steps=-3: .* max_steps: 100 would do"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"beta": -5.0}, "beta=-5.0 would push the policy off"),
+        ({"temperature": 0.0}, "temperature=0.0: .* temperature: 1.0 would do"),
+        ({"num_generations": 0}, "num_generations=0: .* num_generations: 8 would do"),
+    ],
+)
+def test_numbers_that_mean_something_else(tmp_path, settings, words):
+    with pytest.raises(ValueError, match=words):
+        guards.GRPOConfig(output_dir=str(tmp_path), bf16=False, **settings)
+    if set(settings) <= {"max_steps", "learning_rate", "beta"}:
+        with pytest.raises(ValueError, match=words):
+            MPOConfig(output_dir=str(tmp_path), bf16=False, **settings)
+
+
+def test_epochs_are_meant_by_minus_one(tmp_path):
+    assert guards.GRPOConfig(output_dir=str(tmp_path), bf16=False, max_steps=-1, beta=0.0).max_steps == -1
 
 
 def test_training_with_a_server_on_a_cpu_is_refused_before_the_model_loads(tmp_path):
