@@ -44,7 +44,7 @@ def plot_rewards(log_history: list[dict], smooth: int = 5) -> Figure:
             _draw_smoothed(axes[1], steps, [entry[key] for entry in logs], smooth, label=name, color=colour)
     axes[1].set(title="What is left to learn from", xlabel="step")
     axes[1].set_ylim(-0.02, 1.05)
-    axes[1].legend(loc="upper right", frameon=False)
+    axes[1].legend(loc="lower left", frameon=False)
     return _finish(figure)
 
 
