@@ -51,9 +51,9 @@ def read_lines(path: Path) -> list[dict]:
 
 def run_seeds(run: Callable[..., tuple], seeds: list[int], jobs: int) -> list[tuple[dict, list[dict]]]:
     """`run(threads=..., seed=...)` for each seed in order, `jobs` at a time, each on its share of the cores."""
-    share = partial(run, threads=(os.cpu_count() or 1) // jobs or 1)
+    threads = (os.cpu_count() or 1) // jobs or 1
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda seed: share(seed=seed), seeds))
+        return list(pool.map(lambda seed: run(threads=threads, seed=seed), seeds))
 
 
 def run(config: str, control: bool, folder: Path, *, threads: int, seed: int) -> tuple[dict, list[dict]]:

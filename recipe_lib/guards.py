@@ -30,7 +30,7 @@ MAX_ROWS = 1000  # rows whose prompts are counted; `python -m recipe_lib check` 
 
 
 class GRPOConfig(trl.GRPOConfig):
-    """TRL's config, whose refusal of a batch without whole groups says what would do."""
+    """TRL's config, which refuses numbers that would mislead, and a batch without whole groups, with what would do."""
 
     def __post_init__(self):
         require_numbers(self)
