@@ -92,7 +92,7 @@ for text in ("<think>The digit is 7.</think><answer>7</answer>", "<think>A 1.</t
 # `num_iterations` above 1, let the policy move in between. The guard refuses settings that do nothing:
 
 # %%
-from trl import GRPOConfig, ModelConfig
+from trl import ModelConfig
 
 from recipe_lib import adapters, guards, trainers, watch
 from recipe_lib.evaluation import compare, evaluate, record_fields
@@ -120,7 +120,7 @@ shared = {
     "seed": SEED,
 }
 try:
-    guards.check(GRPOConfig(importance_sampling_level="sequence", **shared))
+    guards.check(guards.GRPOConfig(importance_sampling_level="sequence", **shared))
 except ValueError as refusal:
     print(refusal)
 
@@ -132,7 +132,7 @@ before = evaluate(model, processor, test_set, max_new_tokens=MAX_COMPLETION_LENG
 print(f"before: {before.accuracy:.1%} right")
 
 # %%
-config = GRPOConfig(
+config = guards.GRPOConfig(
     importance_sampling_level="sequence",  # the ratio of the whole answer
     loss_type="grpo",  # mean over answers, as in the paper; the others would count long answers more
     epsilon=EPSILON,
